@@ -1,0 +1,282 @@
+"""What a build hands over, and every rule on it that needs no file (hand-over protocol, sections 4.1 and 4.4)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePath, PurePosixPath
+from typing import Any, ClassVar, Final
+
+from .digests import check_sha256
+from .errors import ConveyorError, InvalidValue
+from .identifiers import (
+    check_file_name,
+    check_identifier,
+    check_prefix,
+    check_relative_path,
+    check_repository,
+    check_role,
+)
+
+LATEST_POINTER_PATH: Final = "latest_staging.json"
+"""Where a run's pointer goes: the top level of the repository."""
+
+INVENTORY_ROLE: Final = "staged_manifest"
+SIDECAR_ROLES: Final = frozenset({INVENTORY_ROLE, "build_manifest", "checksums"})
+
+
+class RefusalCode(StrEnum):
+    """Why a hand-over is refused whole (hand-over protocol, section 3)."""
+
+    UNSUPPORTED_PROTOCOL_VERSION = "UNSUPPORTED_PROTOCOL_VERSION"
+    INVALID_REQUEST = "INVALID_REQUEST"
+    LOCAL_FILE_MISSING = "LOCAL_FILE_MISSING"
+    FILE_TOO_LARGE = "FILE_TOO_LARGE"
+    FILE_SIZE_DIFFERS = "FILE_SIZE_DIFFERS"
+    FILE_DIGEST_DIFFERS = "FILE_DIGEST_DIFFERS"
+    NOT_AUTHORIZED = "NOT_AUTHORIZED"
+
+
+class HandOverRefused(ConveyorError):
+    """A hand-over breaks a rule; nothing of it was queued.
+
+    Attributes:
+        refusal_code: which rule, as receipts carry it.
+    """
+
+    code: ClassVar[str] = "HAND_OVER_REFUSED"
+
+    def __init__(self, refusal_code: RefusalCode, message: str) -> None:
+        super().__init__(message)
+        self.refusal_code = refusal_code
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """One file of a running build."""
+
+    relative_path: str
+    """Where it goes below `<prefix>/<run_id>/`."""
+    local_path: str | PurePath
+    """Absolute path of the file now; it may be rewritten as soon as the hand-over is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageRunFiles:
+    """Hand over files of a running build (section 4.1)."""
+
+    repository: str
+    run_id: str
+    files: tuple[RunFile, ...] = ()
+    prefix: str = "runs"
+    latest_pointer: str | PurePath | None = None
+    """Local path whose bytes become `latest_staging.json` at the top level."""
+    run_index_entry: Mapping[str, Any] | None = None
+    """The run's summary for `runs.json`; its `run_id` is the message's."""
+    flush: bool = False
+    """Due at the next cycle, with everything the run has pending, instead of after the interval."""
+    commit_interval_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFile:
+    """One file of a finished build."""
+
+    name: str
+    role: str
+    local_path: str | PurePath
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageDatasetBundle:
+    """Hand over the files of a finished build (section 4.4)."""
+
+    repository: str
+    run_id: str
+    files: tuple[BundleFile, ...]
+    prefix: str = "staged"
+    commit_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRunFiles:
+    """A run-file hand-over whose values keep every rule; the files were not looked at yet."""
+
+    repository: str
+    run_id: str
+    sources: tuple[tuple[str, str], ...]
+    """Target in the repository and local path, in the order to read them; the pointer last."""
+    index_entry_text: str | None
+    """The entry as JSON text in the build's key order; two entries are equal when these are."""
+    flush: bool
+    commit_interval_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBundle:
+    """A bundle hand-over whose values keep every rule; the files were not looked at yet."""
+
+    repository: str
+    run_id: str
+    prefix: str
+    """As handed over, without the run id."""
+    files: tuple[BundleFile, ...]
+    commit_message: str | None
+
+    @property
+    def folder(self) -> str:
+        """The bundle's folder in the repository, `<prefix>/<run_id>`."""
+        return f"{self.prefix}/{self.run_id}"
+
+    @property
+    def inventory(self) -> BundleFile:
+        """The one file of role `staged_manifest`."""
+        return next(file for file in self.files if file.role == INVENTORY_ROLE)
+
+    @property
+    def outputs(self) -> tuple[BundleFile, ...]:
+        """Every file that is no sidecar."""
+        return tuple(file for file in self.files if file.role not in SIDECAR_ROLES)
+
+
+def check_run_files(request: StageRunFiles) -> CheckedRunFiles:
+    """Check a run-file hand-over, in the order that the protocol names.
+
+    Raises:
+        HandOverRefused: `INVALID_REQUEST`, with the field, the rule and the value.
+    """
+    try:
+        repository = check_repository(request.repository)
+        run_id = check_identifier(request.run_id, name="run_id")
+        prefix = check_prefix(request.prefix)
+        flush = _check_flag(request.flush, name="flush")
+        interval_s = _check_interval(request.commit_interval_s)
+        sources = []
+        for file in _check_sequence(request.files, RunFile, name="files"):
+            target = f"{prefix}/{run_id}/{check_relative_path(file.relative_path)}"
+            sources.append((target, check_local_path(file.local_path)))
+        if request.latest_pointer is not None:
+            sources.append((LATEST_POINTER_PATH, check_local_path(request.latest_pointer, name="latest_pointer")))
+        seen: set[str] = set()
+        for target, _ in sources:
+            if target in seen:
+                raise InvalidValue(f"two files have the same target {target!r}; hand over each path once")
+            seen.add(target)
+        entry_text = None if request.run_index_entry is None else _entry_text(request.run_index_entry, run_id)
+    except InvalidValue as error:
+        raise HandOverRefused(RefusalCode.INVALID_REQUEST, str(error)) from None
+    return CheckedRunFiles(repository, run_id, tuple(sources), entry_text, flush, interval_s)
+
+
+def check_bundle(request: StageDatasetBundle) -> CheckedBundle:
+    """Check a bundle hand-over.
+
+    Raises:
+        HandOverRefused: `INVALID_REQUEST`, with the field, the rule and the value.
+    """
+    try:
+        repository = check_repository(request.repository)
+        run_id = check_identifier(request.run_id, name="run_id")
+        prefix = check_prefix(request.prefix)
+        message = request.commit_message
+        if message is not None and (not isinstance(message, str) or not message.strip()):
+            raise InvalidValue("commit_message must be a text that is not blank, or be left out")
+        files = tuple(_check_bundle_file(file) for file in _check_sequence(request.files, BundleFile, name="files"))
+        _check_roles(files)
+    except InvalidValue as error:
+        raise HandOverRefused(RefusalCode.INVALID_REQUEST, str(error)) from None
+    return CheckedBundle(repository, run_id, prefix, files, message)
+
+
+def check_local_path(value: object, *, name: str = "local_path") -> str:
+    """Give back an absolute local path as text.
+
+    Raises:
+        InvalidValue: it is empty, relative, or no path.
+    """
+    text = str(value) if isinstance(value, PurePath) else value
+    if not isinstance(text, str) or not text or "\0" in text or not PurePosixPath(text).is_absolute():
+        raise InvalidValue(f"{name} must be an absolute path, not {text!r}")
+    return text
+
+
+def _check_bundle_file(file: BundleFile) -> BundleFile:
+    name = check_file_name(file.name)
+    role = check_role(file.role, name=f"role of {name!r}")
+    local_path = check_local_path(file.local_path, name=f"local_path of {name!r}")
+    sha256 = check_sha256(file.sha256, name=f"sha256 of {name!r}")
+    size_bytes = file.size_bytes
+    if not isinstance(size_bytes, int) or isinstance(size_bytes, bool) or size_bytes < 0:
+        raise InvalidValue(f"the size of {name!r} must be a whole number of bytes, 0 or more, not {size_bytes!r}")
+    return BundleFile(name, role, local_path, sha256, size_bytes)
+
+
+def _check_roles(files: tuple[BundleFile, ...]) -> None:
+    names = [file.name for file in files]
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidValue(f"each file of a bundle needs a name of its own; used twice: {', '.join(map(repr, twice))}")
+    roles = [file.role for file in files]
+    if roles.count(INVENTORY_ROLE) != 1:
+        raise InvalidValue(
+            f"a bundle has exactly one file of role '{INVENTORY_ROLE}', not {roles.count(INVENTORY_ROLE)}"
+        )
+    for role in ("build_manifest", "checksums"):
+        if roles.count(role) > 1:
+            raise InvalidValue(f"a bundle has at most one file of role '{role}', not {roles.count(role)}")
+    if all(role in SIDECAR_ROLES for role in roles):
+        raise InvalidValue(
+            f"a bundle needs at least one output, a file of a role other than {', '.join(sorted(SIDECAR_ROLES))}"
+        )
+
+
+def _check_sequence(value: object, kind: type, *, name: str) -> list[Any]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, kind) for item in value):
+        raise InvalidValue(f"{name} must be a sequence of {kind.__name__}")
+    return list(value)
+
+
+def _check_flag(value: object, *, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidValue(f"{name} must be true or false, not {value!r}")
+    return value
+
+
+def _check_interval(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise InvalidValue(f"the commit interval must be a finite number of seconds, 0 or more, not {value!r}")
+    return float(value)
+
+
+def _entry_text(entry: object, run_id: str) -> str:
+    if not isinstance(entry, Mapping):
+        raise InvalidValue("run_index_entry must be an object")
+    if entry.get("run_id") != run_id:
+        raise InvalidValue(f"run_index_entry must have the run_id of the hand-over, {run_id!r}")
+    try:
+        return json.dumps(dict(entry), ensure_ascii=True, allow_nan=True)
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidValue("run_index_entry must be made of JSON values only") from None
+
+
+__all__ = [
+    "INVENTORY_ROLE",
+    "LATEST_POINTER_PATH",
+    "SIDECAR_ROLES",
+    "BundleFile",
+    "CheckedBundle",
+    "CheckedRunFiles",
+    "HandOverRefused",
+    "RefusalCode",
+    "RunFile",
+    "StageDatasetBundle",
+    "StageRunFiles",
+    "check_bundle",
+    "check_local_path",
+    "check_run_files",
+]
