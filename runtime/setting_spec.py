@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
     SECONDS = "number"
     COUNT = "whole number"
-    BYTES = "whole number or text such as 64MiB"
+    BYTES = "number of bytes"
     TEXT = "text"
     CHOICE = "word"
     PATH = "path"
@@ -86,9 +86,19 @@ class SettingSpec:
             return "a path"
         if self.pattern:
             return f"a text that matches {self.pattern}"
-        unit = f" {self.unit}" if self.unit else ""
-        words = {Kind.SECONDS: "a number", Kind.COUNT: "a whole number"}.get(self.kind, "a whole number (or 64MiB)")
-        return f"{words} from {plain(self.minimum)} to {plain(self.maximum)}{unit}"
+        limits = f"from {self.shown(self.minimum)} to {self.shown(self.maximum)}"
+        if self.kind is Kind.BYTES:
+            return f"a number of {self.unit} {limits}"
+        return f"a {self.kind} {limits} {self.unit}".rstrip()
+
+    def shown(self, value: object) -> str:
+        """A value as a person writes it: numbers without a needless `.0`, bytes with their multiple."""
+        if self.kind is Kind.BYTES and isinstance(value, int) and value:
+            suffix = max((unit for unit, size in MULTIPLES.items() if value % size == 0), key=MULTIPLES.__getitem__)
+            return f"{value // MULTIPLES[suffix]}{suffix}"
+        if isinstance(value, float) and value.is_integer():
+            return str(int(value))
+        return str(value)
 
     def read(self, value: object, source: str) -> Any:
         """Give `value` the setting's type and check its rule; texts are understood as well as typed values.
@@ -104,13 +114,6 @@ class SettingSpec:
                 f"setting {self.name} (from {source}){shown} must be {self.rule}. "
                 f"Correct it there, or leave it out for the default."
             ) from None
-
-
-def plain(number: float | None) -> str:
-    """A limit without a needless `.0`; a missing one is written `any`."""
-    if number is None:
-        return "any"
-    return str(int(number)) if float(number).is_integer() else repr(number)
 
 
 def shorten(value: object) -> str:
