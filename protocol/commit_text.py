@@ -15,7 +15,7 @@ MAX_TITLE_CHARACTERS: Final = 200
 """A title that names every run of a sweep would have no bound (finding W11)."""
 
 DELIVERY_TRAILER: Final = "Conveyor-Delivery"
-_TRAILER_LINE = re.compile(rf"^{DELIVERY_TRAILER}: ([0-9a-f]{{32}})$", re.MULTILINE)
+_TRAILER_LINE = re.compile(rf"^{DELIVERY_TRAILER}: ([0-9a-f]{{32}})[ \t\r]*$", re.MULTILINE)
 
 
 def delivery_id(store_id: str, repository: str, items: Iterable[tuple[str, int, str]]) -> str:
@@ -45,8 +45,21 @@ def run_files_title(run_ids: Iterable[str]) -> str:
 
 
 def bundle_title(run_id: str, folder: str, commit_message: str | None) -> str:
-    """The title of a commit that carries one bundle: the build's message, or the default one."""
-    return commit_message if commit_message is not None else f"Stage {run_id} under {folder}"
+    """The title of a commit that carries one bundle: the first line of the build's message, or the default one."""
+    if commit_message is None:
+        return f"Stage {run_id} under {folder}"
+    return commit_message.strip().splitlines()[0].rstrip()
+
+
+def message_lines(commit_message: str | None) -> tuple[str, ...]:
+    """The lines of the build's message after the first: a title is one line, so they go into the body.
+
+    A line that could be taken for our trailer is indented, so that only the delivery itself can name its id.
+    """
+    if commit_message is None:
+        return ()
+    rest = "\n".join(commit_message.strip().splitlines()[1:]).strip("\n")
+    return tuple(f" {line}" if _TRAILER_LINE.match(line) else line for line in rest.splitlines())
 
 
 def bundles_title(run_ids: Sequence[str]) -> str:
@@ -89,5 +102,6 @@ __all__ = [
     "commit_body",
     "delivery_id",
     "find_delivery_id",
+    "message_lines",
     "run_files_title",
 ]

@@ -10,7 +10,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from .errors import InvalidValue
+from .errors import InvalidValue, shown
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -48,7 +48,7 @@ class ContentDigester:
 
     def update(self, chunk: bytes | bytearray | memoryview) -> None:
         """Take the next bytes of the content."""
-        self._seen_bytes += len(chunk)
+        self._seen_bytes += chunk.nbytes if isinstance(chunk, memoryview) else len(chunk)
         self._sha256.update(chunk)
         self._git.update(chunk)
 
@@ -80,8 +80,8 @@ def check_sha256(value: object, *, name: str) -> str:
         InvalidValue: it is anything else (hand-over protocol, section 3).
     """
     if not isinstance(value, str) or _SHA256.fullmatch(value) is None:
-        raise InvalidValue(f"{name} must be 64 lower-case hexadecimal digits (a SHA-256), not {value!r}")
-    return value
+        raise InvalidValue(f"{name} must be 64 lower-case hexadecimal digits (a SHA-256), not {shown(value)}")
+    return str.__str__(value)
 
 
 __all__ = ["ContentDigester", "ContentDigests", "check_sha256", "digest_bytes"]

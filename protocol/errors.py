@@ -42,4 +42,23 @@ class LeaseLost(ConveyorError):
     code: ClassVar[str] = "LEASE_LOST"
 
 
-__all__ = ["ConveyorError", "InvalidValue", "LeaseLost", "LocalProtocolError", "RemoteProtocolError"]
+_SHOWN_CHARACTERS = 200
+
+
+def shown(value: object) -> str:
+    """A value as messages show it: its `repr`, shortened, whatever the value is.
+
+    Refused values are the caller's and may be anything: megabytes of text, a number too long to print, an object whose
+    `repr` fails.
+    """
+    if isinstance(value, (str, bytes)):
+        text = repr(value[: _SHOWN_CHARACTERS + 1])
+    else:
+        try:
+            text = repr(value)
+        except Exception:
+            text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+__all__ = ["ConveyorError", "InvalidValue", "LeaseLost", "LocalProtocolError", "RemoteProtocolError", "shown"]

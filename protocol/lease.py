@@ -1,4 +1,4 @@
-"""The right to write: leases with an owner and a counter that only grows (hand-over protocol, 5.7; findings W22 to W24).
+"""The right to write: leases with an owner and a counter that only grows (hand-over protocol, 5.7; findings W22-W24).
 
 Wall-clock times are evidence of who may be alive, never the fence: every recorded effect compares owner and fence.
 """

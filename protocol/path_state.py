@@ -1,8 +1,8 @@
 """What a hand-over and a landed commit do to one repository path (hand-over protocol, section 5.4).
 
-Each path has a rising version. *Settled* means: this version, or a later one, is on the Hub. A path is pending while its
-newest version is not settled. So an older version can never overwrite or outlive a newer one (N-HUB-12), and whoever
-waits for a version is answered when it or something newer has landed (N-HUB-08).
+Each path has a rising version. *Settled* means: this version, or a later one, is on the Hub. A path is pending while
+its newest version is not settled. So an older version can never overwrite or outlive a newer one (N-HUB-12), and
+whoever waits for a version is answered when it or something newer has landed (N-HUB-08).
 
 While a commit that carries the path has no known outcome the path is *in flight*: until it is known, bytes equal to the
 last committed ones prove nothing (finding W3), so they stay pending.
@@ -74,13 +74,23 @@ def hand_over(state: PathState | None, incoming: IncomingBytes, *, is_in_flight:
     )
 
 
+def may_send(state: PathState, version: int) -> bool:
+    """Whether a commit may still be recorded that carries this version.
+
+    Between reading what is pending and recording the commit, a hand-over can settle the path at a newer version, when
+    it brings back the committed bytes. Sending the older version then would overwrite the newer one (N-HUB-12).
+    """
+    return state.settled_version < version <= state.newest_version
+
+
 def landed(state: PathState, sent_version: int, sent_sha256: str, *, landed_unix_s: float) -> PathState:
     """Take note that a commit with this version of the path landed.
 
     Bytes handed over meanwhile stay pending and, unless they were forced, are due one interval after this commit
-    (finding W5); bytes equal to the landed ones are settled with them.
+    (finding W5); bytes equal to the landed ones are settled with them. Other bytes are pending *again* even if they
+    had been settled: the Hub holds what was sent, whatever was true before.
     """
-    settled = state.newest_version if state.newest_sha256 == sent_sha256 else max(state.settled_version, sent_version)
+    settled = state.newest_version if state.newest_sha256 == sent_sha256 else min(sent_version, state.newest_version)
     after = replace(state, committed_sha256=sent_sha256, settled_version=settled)
     if not after.is_pending:
         return replace(after, is_forced=False)
@@ -95,4 +105,4 @@ def not_landed(state: PathState) -> PathState:
     return state
 
 
-__all__ = ["IncomingBytes", "PathState", "hand_over", "landed", "not_landed"]
+__all__ = ["IncomingBytes", "PathState", "hand_over", "landed", "may_send", "not_landed"]

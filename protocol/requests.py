@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,14 +13,16 @@ from pathlib import PurePath, PurePosixPath
 from typing import Any, ClassVar, Final
 
 from .digests import check_sha256
-from .errors import ConveyorError, InvalidValue
+from .errors import ConveyorError, InvalidValue, shown
 from .identifiers import (
     check_file_name,
     check_identifier,
+    check_no_folder,
     check_prefix,
     check_relative_path,
     check_repository,
     check_role,
+    check_target,
 )
 
 LATEST_POINTER_PATH: Final = "latest_staging.json"
@@ -26,6 +30,15 @@ LATEST_POINTER_PATH: Final = "latest_staging.json"
 
 INVENTORY_ROLE: Final = "staged_manifest"
 SIDECAR_ROLES: Final = frozenset({INVENTORY_ROLE, "build_manifest", "checksums"})
+
+MAX_FILE_BYTES: Final = 2**63 - 1
+"""No file can be larger, on any system."""
+
+MAX_ENTRY_DEPTH: Final = 100
+"""How deep an entry of `runs.json` may nest. Deeper ones could not be written, and would hold up every run (W2)."""
+
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+"""A JSON string, to be passed over, or one bracket."""
 
 
 class RefusalCode(StrEnum):
@@ -158,15 +171,16 @@ def check_run_files(request: StageRunFiles) -> CheckedRunFiles:
         interval_s = _check_interval(request.commit_interval_s)
         sources = []
         for file in _check_sequence(request.files, RunFile, name="files"):
-            target = f"{prefix}/{run_id}/{check_relative_path(file.relative_path)}"
+            target = check_target(f"{prefix}/{run_id}/{check_relative_path(file.relative_path)}")
             sources.append((target, check_local_path(file.local_path)))
         if request.latest_pointer is not None:
             sources.append((LATEST_POINTER_PATH, check_local_path(request.latest_pointer, name="latest_pointer")))
         seen: set[str] = set()
         for target, _ in sources:
             if target in seen:
-                raise InvalidValue(f"two files have the same target {target!r}; hand over each path once")
+                raise InvalidValue(f"two files have the same target {shown(target)}; hand over each path once")
             seen.add(target)
+        check_no_folder(seen)
         entry_text = None if request.run_index_entry is None else _entry_text(request.run_index_entry, run_id)
     except InvalidValue as error:
         raise HandOverRefused(RefusalCode.INVALID_REQUEST, str(error)) from None
@@ -183,10 +197,10 @@ def check_bundle(request: StageDatasetBundle) -> CheckedBundle:
         repository = check_repository(request.repository)
         run_id = check_identifier(request.run_id, name="run_id")
         prefix = check_prefix(request.prefix)
-        message = request.commit_message
-        if message is not None and (not isinstance(message, str) or not message.strip()):
-            raise InvalidValue("commit_message must be a text that is not blank, or be left out")
+        message = None if request.commit_message is None else _check_message(request.commit_message)
         files = tuple(_check_bundle_file(file) for file in _check_sequence(request.files, BundleFile, name="files"))
+        for file in files:
+            check_target(f"{prefix}/{run_id}/{file.name}")
         _check_roles(files)
     except InvalidValue as error:
         raise HandOverRefused(RefusalCode.INVALID_REQUEST, str(error)) from None
@@ -197,30 +211,36 @@ def check_local_path(value: object, *, name: str = "local_path") -> str:
     """Give back an absolute local path as text.
 
     Raises:
-        InvalidValue: it is empty, relative, or no path.
+        InvalidValue: it is empty, relative, or no path, or no file can have such a name.
     """
     text = str(value) if isinstance(value, PurePath) else value
     if not isinstance(text, str) or not text or "\0" in text or not PurePosixPath(text).is_absolute():
-        raise InvalidValue(f"{name} must be an absolute path, not {text!r}")
-    return text
+        raise InvalidValue(f"{name} must be an absolute path, not {shown(text)}")
+    try:
+        # Names that are not UTF-8 come as surrogate escapes; any other lone surrogate is no name at all.
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise InvalidValue(f"{name} {shown(text)} is not valid Unicode text; rename the file") from None
+    return str.__str__(text)
 
 
 def _check_bundle_file(file: BundleFile) -> BundleFile:
     name = check_file_name(file.name)
-    role = check_role(file.role, name=f"role of {name!r}")
-    local_path = check_local_path(file.local_path, name=f"local_path of {name!r}")
-    sha256 = check_sha256(file.sha256, name=f"sha256 of {name!r}")
-    size_bytes = file.size_bytes
-    if not isinstance(size_bytes, int) or isinstance(size_bytes, bool) or size_bytes < 0:
-        raise InvalidValue(f"the size of {name!r} must be a whole number of bytes, 0 or more, not {size_bytes!r}")
-    return BundleFile(name, role, local_path, sha256, size_bytes)
+    role = check_role(file.role, name=f"role of {shown(name)}")
+    local_path = check_local_path(file.local_path, name=f"local_path of {shown(name)}")
+    sha256 = check_sha256(file.sha256, name=f"sha256 of {shown(name)}")
+    size_bytes: object = file.size_bytes
+    if not isinstance(size_bytes, int) or isinstance(size_bytes, bool) or not 0 <= size_bytes <= MAX_FILE_BYTES:
+        raise InvalidValue(
+            f"the size of {shown(name)} must be a whole number of bytes, 0 to {MAX_FILE_BYTES}, not {shown(size_bytes)}"
+        )
+    return BundleFile(name, role, local_path, sha256, int(size_bytes))
 
 
 def _check_roles(files: tuple[BundleFile, ...]) -> None:
-    names = [file.name for file in files]
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise InvalidValue(f"each file of a bundle needs a name of its own; used twice: {', '.join(map(repr, twice))}")
+    twice = sorted(name for name, times in Counter(file.name for file in files).items() if times > 1)
+    if twice:
+        raise InvalidValue(f"each file of a bundle needs a name of its own; used twice: {', '.join(map(shown, twice))}")
     roles = [file.role for file in files]
     if roles.count(INVENTORY_ROLE) != 1:
         raise InvalidValue(
@@ -243,30 +263,64 @@ def _check_sequence(value: object, kind: type, *, name: str) -> list[Any]:
 
 def _check_flag(value: object, *, name: str) -> bool:
     if not isinstance(value, bool):
-        raise InvalidValue(f"{name} must be true or false, not {value!r}")
+        raise InvalidValue(f"{name} must be true or false, not {shown(value)}")
     return value
 
 
+def _check_message(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidValue("commit_message must be a text that is not blank, or be left out")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidValue(f"commit_message {shown(value)} is not valid Unicode text; no commit can carry it") from None
+    return str.__str__(value)
+
+
 def _check_interval(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-        raise InvalidValue(f"the commit interval must be a finite number of seconds, 0 or more, not {value!r}")
-    return float(value)
+    seconds = math.nan
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            seconds = float(value)
+        except OverflowError:
+            seconds = math.inf
+    if not math.isfinite(seconds) or seconds < 0:
+        raise InvalidValue(f"commit_interval_seconds must be a finite number of seconds, 0 or more, not {shown(value)}")
+    return seconds
 
 
 def _entry_text(entry: object, run_id: str) -> str:
     if not isinstance(entry, Mapping):
-        raise InvalidValue("run_index_entry must be an object")
+        raise InvalidValue(f"run_index_entry must be an object, not {shown(entry)}")
     if entry.get("run_id") != run_id:
         raise InvalidValue(f"run_index_entry must have the run_id of the hand-over, {run_id!r}")
     try:
-        return json.dumps(dict(entry), ensure_ascii=True, allow_nan=True)
-    except (TypeError, ValueError, RecursionError):
-        raise InvalidValue("run_index_entry must be made of JSON values only") from None
+        # Infinity and NaN stay as they are here: what is written to the repository has null in their place.
+        text = json.dumps(dict(entry), ensure_ascii=True, allow_nan=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValue(f"run_index_entry must be made of JSON values only: {shown(str(error))}") from None
+    if _depth(text) > MAX_ENTRY_DEPTH:
+        raise InvalidValue(f"run_index_entry nests {_depth(text)} levels deep; the limit is {MAX_ENTRY_DEPTH}")
+    return text
+
+
+def _depth(text: str) -> int:
+    """How deep a JSON text nests, without recursion."""
+    deepest = depth = 0
+    for piece in _STRUCTURE.findall(text):
+        if piece in ("[", "{"):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif piece in ("]", "}"):
+            depth -= 1
+    return deepest
 
 
 __all__ = [
     "INVENTORY_ROLE",
     "LATEST_POINTER_PATH",
+    "MAX_ENTRY_DEPTH",
+    "MAX_FILE_BYTES",
     "SIDECAR_ROLES",
     "BundleFile",
     "CheckedBundle",

@@ -1,11 +1,13 @@
-"""When the next commit to a repository may start: spacing, hourly budget, and backoff (hand-over protocol, 5.5 and 5.8).
+"""When the next commit to a repository may start: spacing, hourly budget, backoff (hand-over protocol, 5.5 and 5.8).
 
 Pure functions over recorded times. A stored time that lies in the future was written under another clock and counts as
-now, so that a clock that jumped neither blocks a repository for ever nor lets it commit too early (finding W24).
+now: then the next commit is at most one spacing away, and none is too early (finding W24). The answer stands still only
+once such times are also brought back to now where they are stored.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,8 +20,8 @@ HOUR_S = 3600.0
 class CommitPace:
     """How often this fleet commits to one repository.
 
-    The budget is a token bucket of `burst` tokens that refills at `per_hour - burst` tokens an hour. So any hour, however
-    it is cut, holds at most `per_hour` commits, and after a burst commits are spread evenly instead of stopping.
+    The budget is a token bucket of `burst` tokens that refills at `per_hour - burst` tokens an hour. So any hour,
+    however it is cut, holds at most `per_hour` commits, and after a burst they are spread evenly instead of stopping.
     """
 
     spacing_s: float = MIN_COMMIT_SPACING_S
@@ -32,6 +34,8 @@ class CommitPace:
                 f"a commit budget needs 1 <= burst < per_hour <= {HUB_COMMITS_PER_HOUR}, "
                 f"not burst {self.burst} and per_hour {self.per_hour}"
             )
+        if not (math.isfinite(self.spacing_s) and self.spacing_s >= 0):
+            raise ValueError(f"spacing_s must be a finite number of seconds, 0 or more, not {self.spacing_s}")
 
     @property
     def _refill_per_s(self) -> float:
@@ -39,13 +43,17 @@ class CommitPace:
 
     @property
     def horizon_s(self) -> float:
-        """How far back commits matter: after this the bucket is full again, whatever came before."""
+        """How far back commits matter: an hour, or longer where the bucket refills more slowly.
+
+        The bucket counts as full at the start of the horizon. As that is never shorter than an hour, no hour holds
+        more than `per_hour` commits; but under load without a pause a burst may come again once in a horizon.
+        """
         return max(HOUR_S, self.burst / self._refill_per_s)
 
     def tokens(self, commits_unix_s: Iterable[float], now_unix_s: float) -> float:
         """How many commits the budget has left now, as a number that may have a fraction or be below zero."""
         level, at = float(self.burst), None
-        for commit in sorted(min(time, now_unix_s) for time in commits_unix_s if time > now_unix_s - self.horizon_s):
+        for commit in sorted(min(time, now_unix_s) for time in commits_unix_s if time >= now_unix_s - self.horizon_s):
             if at is not None:
                 level = min(self.burst, level + (commit - at) * self._refill_per_s)
             level, at = level - 1.0, commit
@@ -75,7 +83,7 @@ class Backoff:
 
 
 def due_unix_s(*, flush: bool, now_unix_s: float, last_commit_unix_s: float | None, interval_s: float) -> float:
-    """When a hand-over is due (section 5.4): a flush, and the first to a repository, at once; others one interval on."""
+    """When a hand-over is due (section 5.4): a flush, and the first to a repository, at once; others an interval on."""
     if flush or last_commit_unix_s is None:
         return now_unix_s
     return max(now_unix_s, min(last_commit_unix_s, now_unix_s) + interval_s)
