@@ -44,7 +44,8 @@ class Verdict:
 class Child(Generic[M]):
     """One child. Each of its lives is one task that the supervisor starts with `live`; between lives it may be parked.
 
-    The events: `settled` - the present life is ready or over; `life_over` - it is over, clean-up included; `finished` - the child has stopped for good.
+    The events: `settled`, the present life is ready or over; `life_over`, it is over, clean-up included; `finished`,
+    the child has stopped for good.
     """
 
     def __init__(
