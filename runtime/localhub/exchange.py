@@ -53,10 +53,16 @@ class Exchange:
     truncate_half: bool = False
     corrupt_at: int | None = None
     commit_id: str | None = None
-    _body_complete: bool = False
+    answer_complete: bool = False
 
     def __post_init__(self) -> None:
         self.request = Request(self.scope, self.receive)
+
+    @property
+    def lost(self) -> asyncio.Event | None:
+        """Set once the client's connection is gone; None in-process, where there is none."""
+        connection: Any = self.scope.get("state", {}).get("connection")
+        return None if connection is None else connection.lost
 
     @property
     def base_url(self) -> str:
@@ -109,11 +115,10 @@ class Exchange:
         """The next piece of the request; stops here when a rule says so."""
         if self.stall_request_after is not None and self.received_bytes >= self.stall_request_after:
             self.stall_request_after = None
-            await self.hub.stalls.wait(self.fired)
+            await self.hub.stalls.wait(self.fired, self.lost)
         message = await self.inner_receive()
         if message["type"] == "http.request":
             self.received_bytes += len(message.get("body", b""))
-            self._body_complete = not message.get("more_body", False)
         return message
 
     async def send(self, message: Message) -> None:
@@ -151,10 +156,11 @@ class Exchange:
 
     async def _stall_answer(self) -> None:
         self.stall_answer_after = None
-        await self.hub.stalls.wait(self.fired)
+        await self.hub.stalls.wait(self.fired, self.lost)
 
     async def _write(self, body: bytes, *, more_body: bool) -> None:
         self.sent_bytes += len(body)
+        self.answer_complete = not more_body and not (self.lost is not None and self.lost.is_set())
         await self.inner_send({"type": "http.response.body", "body": body, "more_body": more_body})
 
     async def close_connection(self, *, reset: bool) -> None:
@@ -189,20 +195,23 @@ class Stalls:
         """Names of the rules whose requests stand still now."""
         return [name for names in self._waiting.values() for name in names]
 
-    async def wait(self, rules: list[str]) -> None:
-        """Stand still.
+    async def wait(self, rules: list[str], lost: asyncio.Event | None) -> None:
+        """Stand still until released; ``lost`` is set when the client's connection is gone.
 
         Raises:
-            ConnectionDropped: the Hub is closing.
+            ConnectionDropped: the Hub is closing, or the client left.
         """
         gate = asyncio.Event()
         if not self.closing:
             self._waiting[gate] = tuple(rules)
+            waits = [asyncio.ensure_future(event.wait()) for event in (gate, lost) if event is not None]
             try:
-                await gate.wait()
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                for wait in waits:
+                    wait.cancel()
                 self._waiting.pop(gate, None)
-        if self.closing:
+        if self.closing or (lost is not None and lost.is_set()):
             raise ConnectionDropped(reset=True)
 
     async def pause(self, seconds: float) -> None:

@@ -1,5 +1,6 @@
 """The local Hub as an ASGI application: from a request to its target, through the fault rules, to its answer."""
 
+import contextlib
 import itertools
 import logging
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from email.utils import formatdate
 from typing import Any
 
+import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -61,6 +63,10 @@ _HANDLES: dict[Kind, Handle] = {
 }
 
 
+class _NumberedRow(msgspec.Struct):
+    n: int
+
+
 class LocalHub:
     """All of one local Hub but its sockets. Blocks while it opens its directory; close it when done.
 
@@ -86,8 +92,14 @@ class LocalHub:
         self.quotas = Quotas(options, self.state.now_unix_ms)
         self.stalls = Stalls()
         self.log: deque[dict[str, Any]] = deque(maxlen=_LOG_ROWS)
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(self._last_number() + 1)
         self._busy: set[Repository] = set()
+
+    def _last_number(self) -> int:
+        decoder = msgspec.json.Decoder(_NumberedRow)
+        with self._request_log.path.open("rb") as lines:
+            logged = max((decoder.decode(line).n for line in lines), default=0)
+        return max([logged, *(record.request or 0 for record in self.state.commits())])
 
     def take_commit_slot(self, repository: Repository) -> bool:
         """Whether the repository's one commit slot was free; it is the caller's then."""
@@ -118,7 +130,7 @@ class LocalHub:
         try:
             answer = await self._answer(exchange)
             await answer(scope, exchange.receive, exchange.send)
-            outcome = "answered"
+            outcome = "answered" if exchange.answer_complete else "disconnected"
         except ConnectionDropped as dropped:
             outcome = "dropped"
             await exchange.close_connection(reset=dropped.reset)
@@ -176,8 +188,8 @@ class LocalHub:
             "request_id": exchange.request_id,
         }
         self.log.append(row)
-        if not self.stalls.closing:
-            # One small append without sync: not worth a thread.
+        # One small append without sync is not worth a thread, and a full disk must not spoil an answer that was given.
+        with contextlib.suppress(OSError):
             self._request_log.append(row)
 
 
@@ -189,3 +201,6 @@ async def _handle(exchange: Exchange) -> Response:
         return await handle(exchange)
     except HubRefusal as refusal:
         return refusal_answer(refusal)
+    except OSError as error:
+        message = f"The local Hub cannot use its directory {exchange.hub.options.root}: {error.strerror or error}"
+        return refusal_answer(HubRefusal(500, message))

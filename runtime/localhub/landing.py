@@ -77,6 +77,7 @@ def land(state: "HubState", repository: Repository, draft: CommitDraft, *, folde
         OSError: the disk refused; nothing landed.
     """
     with repository.lock:
+        repository.require_alive()
         head = repository.refs.get(draft.ref, draft.base)
         if draft.parent is not None and (head is None or not head.startswith(draft.parent)):
             raise HubRefusal(412, MOVED)
@@ -128,6 +129,7 @@ def land(state: "HubState", repository: Repository, draft: CommitDraft, *, folde
 def squash(state: "HubState", repository: Repository, ref: str, title: str, author: str) -> CommitRecord:
     """Replace the history of a branch by one commit with the same files."""
     with repository.lock:
+        repository.require_alive()
         entries = repository.tree(repository.refs[ref]).values()
         tree = tree_ids({entry.path: entry.oid for entry in entries})[""] if entries else EMPTY_TREE_ID
         now = state.now_unix_ms()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from .gitids import tree_ids
 from .objects import RepoObjects
-from .problems import revision_not_found
+from .problems import repo_not_found, revision_not_found
 from .records import CommitRecord, FileEntry, RefMoved, RepoType
 
 _CACHED_TREES = 32
@@ -29,10 +29,20 @@ class Repository:
         self.private = private
         self.created_unix_ms = created_unix_ms
         self.lock = threading.RLock()
+        self.deleted = False
         self.commits: dict[str, CommitRecord] = {}
         self.refs: dict[str, str] = {}
         self._trees: OrderedDict[str, Tree] = OrderedDict()
         self._trees_lock = threading.Lock()
+
+    def require_alive(self) -> None:
+        """Call with ``lock`` held before a record is written.
+
+        Raises:
+            HubRefusal: 404 ``RepoNotFound``; it was deleted since the caller found it.
+        """
+        if self.deleted:
+            raise repo_not_found()
 
     def apply(self, record: CommitRecord | RefMoved) -> None:
         """Take a record that is in the journal."""

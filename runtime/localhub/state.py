@@ -196,12 +196,14 @@ class HubState:
             repository = self.get(repo_type, repo_id)
             with repository.lock:
                 self.record(RepoDeleted(repo_type, repo_id, self.now_unix_ms()))
+                repository.deleted = True
             shutil.rmtree(repository.objects.folder, ignore_errors=True)
 
     def move_ref(self, repository: Repository, ref: str, target: str | None) -> None:
         """Make, move or (target None) remove a branch or tag."""
         record = RefMoved(repository.repo_type, repository.repo_id, ref, target, self.now_unix_ms())
         with repository.lock:
+            repository.require_alive()
             self.record(record)
 
     def commits(self, **wanted: Any) -> list[CommitRecord]:
