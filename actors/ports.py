@@ -37,10 +37,10 @@ class Store(Protocol):
     async def transact(self, operations: Sequence[Write[Any]]) -> list[Any]:
         """Carry out the operations, in order, in one durable transaction.
 
-        Each gets its answer, or a `Failed` with the error it raised; a failed one has no effect and does not disturb the
-        others. The call returns only after everything is on stable storage. Once begun it runs to its end even if the
-        caller is cancelled. Raises StoreError subclasses (full disk, damaged, read-only, closed, busy for too long):
-        then none of the operations had an effect.
+        Each gets its answer, or a `Failed` with the error it raised; a failed one has no effect and does not disturb
+        the others. The call returns only after everything is on stable storage. Once begun it runs to its end even if
+        the caller is cancelled. Raises StoreError subclasses (full disk, damaged, read-only, closed, busy for too
+        long): then none of the operations had an effect.
         """
         ...
 
@@ -142,6 +142,10 @@ class Hub(Protocol):
 
     async def paths_info(self, repository: str, revision: str, paths: Sequence[str]) -> dict[str, RemoteFile]:
         """What is at these paths at that revision; a path that holds no file is left out."""
+        ...
+
+    async def last_commit(self, repository: str, revision: str, path: str) -> str | None:
+        """The id of the commit that last changed a path, seen from that revision; None if the Hub does not say."""
         ...
 
     async def download(self, repository: str, revision: str, path: str, *, max_bytes: int) -> bytes | None:

@@ -25,6 +25,8 @@ class PendingPath:
     run_id: str
     version: int
     digests: ContentDigests
+    due_unix_s: float = 0.0
+    """When it was due; what waited longest goes first where not everything fits one commit."""
 
 
 @dataclass(frozen=True, slots=True)

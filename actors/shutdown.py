@@ -1,0 +1,160 @@
+"""The shutdown of deliveries: named phases in an exact order, each with a limit, and a report of what is left.
+
+Source: hand-over protocol, section 6. All phases up to the second final commit share one deadline; releasing leases is
+never skipped, and has a limit of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import anyio
+
+from .errors import ActorCrashed, ActorStopped, AskTimeout, SupervisorStopped
+from .ports import Store
+from .repository import FinalCommit, FinalCommitDone
+from .stop_gate import InFlight, StopGate
+from .store_operations import ListOpenRepositories
+
+
+class ShutdownPhase(StrEnum):
+    """The steps of a shutdown, in their order."""
+
+    CLOSE_INTAKE = "close_intake"
+    """Nothing new is taken; what is being taken is finished. No new upload starts from here on."""
+    FINAL_COMMIT = "final_commit"
+    """Every repository with pending run files commits them, concurrently, whatever their due time and spacing."""
+    UPLOADS_IN_FLIGHT = "uploads_in_flight"
+    """Uploads that had passed their last check get until the deadline."""
+    SECOND_FINAL_COMMIT = "second_final_commit"
+    """Once more, for each repository that still has pending run files."""
+    RELEASE_LEASES = "release_leases"
+    """The repositories' actors end; their leases and claims are given back, except under a thread still running."""
+    CLOSE_STORE = "close_store"
+    """The other actors end and the store is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseReport:
+    """How one phase went."""
+
+    phase: ShutdownPhase
+    took_s: float
+    overran: bool
+    """It was cut off by its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOver:
+    """What one repository still has: accepted, durable, not delivered."""
+
+    repository: str
+    files: int
+    entries: int
+    bundles: int
+    size_bytes: int
+    has_unknown_commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownReport:
+    """What a shutdown did and what it left; any later process on the store goes on with that (N-HUB-09)."""
+
+    phases: tuple[PhaseReport, ...] = ()
+    commits: tuple[str, ...] = ()
+    """Ids of the final commits made."""
+    left_over: tuple[LeftOver, ...] = ()
+    leases_left: tuple[str, ...] = ()
+    """Repositories whose lease is left to expire, because a thread that cannot be interrupted still runs."""
+    unfinished_uploads: tuple[str, ...] = ()
+    """Repositories whose uploads were cut off by the deadline; they are given back without counting an attempt."""
+    parked: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Everything accepted was delivered and every phase kept its limit."""
+        return not (self.left_over or self.leases_left or self.unfinished_uploads or self.parked) and not any(
+            phase.overran for phase in self.phases
+        )
+
+
+@dataclass(slots=True)
+class DeliveryShutdown:
+    """Takes the deliveries of one runtime through the phases up to the released leases.
+
+    Args:
+        store: to see which repositories have work.
+        gate: closed first.
+        in_flight: the uploads to wait for.
+        drain_intake: returns when no hand-over is being taken any more.
+        ask: sends a final commit to a repository's actor, starting it on first use.
+        stop_actors: ends the repositories' actors, all at once, within so many seconds; answers those whose lease
+            stays.
+    """
+
+    store: Store
+    gate: StopGate
+    in_flight: InFlight
+    drain_intake: Callable[[], Awaitable[None]]
+    ask: Callable[[str, FinalCommit, float], Awaitable[FinalCommitDone]]
+    stop_actors: Callable[[float], Awaitable[Iterable[str]]]
+    release_s: float = 2.0
+    """The limit of releasing leases, after the deadline if need be."""
+    phases: list[PhaseReport] = field(default_factory=list)
+    commits: list[str] = field(default_factory=list)
+
+    async def run(self, *, within_s: float) -> ShutdownReport:
+        """Carry out the phases; the first four end `within_s` seconds from now at the latest.
+
+        Cancelling it cuts the waiting short and leaves the rest to whoever closes the store.
+        """
+        began = anyio.current_time()
+        deadline = began + within_s
+        self.gate.begin()
+        await self._phase(ShutdownPhase.CLOSE_INTAKE, deadline, self.drain_intake)
+        await self._phase(ShutdownPhase.FINAL_COMMIT, deadline, self._commit_all, deadline)
+        await self._phase(ShutdownPhase.UPLOADS_IN_FLIGHT, deadline, self.in_flight.wait_none)
+        await self._phase(ShutdownPhase.SECOND_FINAL_COMMIT, deadline, self._commit_all, deadline)
+        unfinished = self.in_flight.repositories
+        left: list[str] = []
+
+        async def release() -> None:
+            left.extend(await self.stop_actors(self.release_s / 2))
+
+        await self._phase(ShutdownPhase.RELEASE_LEASES, max(deadline, anyio.current_time()) + self.release_s, release)
+        return ShutdownReport(
+            phases=tuple(self.phases),
+            commits=tuple(self.commits),
+            leases_left=tuple(sorted(left)),
+            unfinished_uploads=unfinished,
+        )
+
+    async def _phase(
+        self, phase: ShutdownPhase, deadline: float, step: Callable[..., Awaitable[None]], *args: object
+    ) -> None:
+        began = anyio.current_time()
+        with anyio.CancelScope(deadline=deadline) as scope:
+            await step(*args)
+        self.phases.append(PhaseReport(phase, anyio.current_time() - began, overran=scope.cancelled_caught))
+
+    async def _commit_all(self, deadline: float) -> None:
+        """Final commits of every repository with open work, concurrently; a slow one holds up none of the others."""
+        repositories = await self.store.query(ListOpenRepositories())
+        async with anyio.create_task_group() as tasks:
+            for repository in repositories:
+                tasks.start_soon(self._commit_one, repository, deadline)
+
+    async def _commit_one(self, repository: str, deadline: float) -> None:
+        within_s = max(0.0, deadline - anyio.current_time())
+        try:
+            done = await self.ask(repository, FinalCommit(until=deadline), within_s)
+        except (ActorCrashed, ActorStopped, AskTimeout, SupervisorStopped):
+            # What it could not commit is named in the report from the store's own state.
+            return
+        if done.commit_id is not None:
+            self.commits.append(done.commit_id)
+
+
+__all__ = ["DeliveryShutdown", "LeftOver", "PhaseReport", "ShutdownPhase", "ShutdownReport"]
