@@ -155,17 +155,14 @@ class HuggingFaceHub:
         found: dict[str, RemoteFile] = {}
         for start in range(0, len(paths), PATHS_INFO_MAX_PATHS):
             group = paths[start : start + PATHS_INFO_MAX_PATHS]
-            request = Request(
-                "POST",
-                wire.api_path(repository, f"/paths-info/{wire.revision_segment(revision)}"),
-                Exchange.READ,
-                body=urlencode([*(("paths", path) for path in group), ("expand", "false")]).encode(),
-                content_type="application/x-www-form-urlencoded",
-            )
-            answer = await self._exchange.send(request)
-            rows = self._exchange.read(request, answer, list[wire.PathRow])
+            rows = await self._path_rows(repository, revision, group, expand=False)
             found |= {row.path: row.to_remote_file() for row in rows if row.type == "file"}
         return found
+
+    async def last_commit(self, repository: str, revision: str, path: str) -> str | None:
+        """The id of the commit that last changed a path, seen from that revision; None if the Hub does not say."""
+        rows = await self._path_rows(repository, revision, [path], expand=True)
+        return next((row.last_commit.id for row in rows if row.path == path and row.last_commit is not None), None)
 
     async def download(self, repository: str, revision: str, path: str, *, max_bytes: int) -> bytes | None:
         """A file's bytes, compared with the digest the Hub names; None only on the Hub's own word that it is absent.
@@ -214,6 +211,20 @@ class HuggingFaceHub:
     def unfinished_threads(self, repository: str) -> int:
         """How many abandoned upload threads still work for this repository."""
         return self._open_parts[1].unfinished_threads(repository)
+
+    async def _path_rows(
+        self, repository: str, revision: str, paths: Sequence[str], *, expand: bool
+    ) -> Sequence[wire.PathRow]:
+        form = [*(("paths", path) for path in paths), ("expand", "true" if expand else "false")]
+        request = Request(
+            "POST",
+            wire.api_path(repository, f"/paths-info/{wire.revision_segment(revision)}"),
+            Exchange.READ,
+            body=urlencode(form).encode(),
+            content_type="application/x-www-form-urlencoded",
+        )
+        answer = await self._exchange.send(request)
+        return self._exchange.read(request, answer, list[wire.PathRow])
 
     async def _is_denied_writing(self, repository: str) -> bool:
         request = Request("GET", wire.api_path(repository, "/auth-check/write"), Exchange.READ)

@@ -87,14 +87,21 @@ class LfsRow(msgspec.Struct):
     size: int
 
 
-class PathRow(msgspec.Struct):
-    """One row of paths-info."""
+class LastCommit(msgspec.Struct):
+    """The commit that last changed a file."""
+
+    id: str
+
+
+class PathRow(msgspec.Struct, rename={"last_commit": "lastCommit"}):
+    """One row of paths-info; the last commit only where it was asked for."""
 
     type: str
     path: str
     oid: str
     size: int = 0
     lfs: LfsRow | None = None
+    last_commit: LastCommit | None = None
 
     def to_remote_file(self) -> RemoteFile:
         """The row as a value of the protocol."""
