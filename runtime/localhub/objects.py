@@ -18,11 +18,11 @@ class RepoObjects:
     def __init__(self, folder: Path, *, sync: bool) -> None:
         self.folder = folder
         self._sync = sync
-        for name in ("blobs", "lfs", "parts", "tmp"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
 
-    def sweep(self) -> None:
-        """Remove what interrupted writes left; call when nobody writes."""
+    def prepare(self) -> None:
+        """Make the folders and remove what interrupted writes left; call when nobody writes."""
+        for name in ("blobs", "lfs", "parts", "tmp"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
         for path in (self.folder / "tmp").iterdir():
             path.unlink()
 

@@ -89,16 +89,23 @@ class HubState:
 
     def _replay(self) -> None:
         decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+        gone: set[tuple[RepoType, str]] = set()
         with self.journal.path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 try:
-                    self._apply(decoder.decode(line))
+                    record = decoder.decode(line)
+                    self._apply(record)
                 except (msgspec.DecodeError, KeyError) as error:
                     raise HubRootUnusable(
                         f"{self.journal.path}: line {number} is not a record this version knows ({error})."
                     ) from error
+                if isinstance(record, RepoDeleted):
+                    gone.add((record.repo_type, record.repo))
+        for key in gone - self._repositories.keys():
+            # Killed between the record and the removal of the content, perhaps.
+            shutil.rmtree(self._folder(*key), ignore_errors=True)
         for repository in self._repositories.values():
-            repository.objects.sweep()
+            repository.objects.prepare()
             if not repository.refs:
                 # Killed between the birth record and the initial commit.
                 self._land_initial_commit(repository)
@@ -178,6 +185,7 @@ class HubState:
             shutil.rmtree(self._folder(repo_type, repo_id), ignore_errors=True)
             self.record(RepoCreated(repo_type, repo_id, private, self.now_unix_ms()))
             repository = self.get(repo_type, repo_id)
+            repository.objects.prepare()
             self._land_initial_commit(repository)
             return repository, True
 
