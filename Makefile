@@ -24,7 +24,7 @@ help: ## Show this list
 # Installed again whenever the bounds or the pins change. The build backend is pinned too, hence no build isolation.
 $(STAMP): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "Conveyor needs Python 3.11 or newer, but '$(PYTHON)' is $$("$(PYTHON)" --version 2>&1)." >&2; \
+	  echo "Conveyor needs Python 3.11 or newer, and '$(PYTHON)' is not: $$("$(PYTHON)" --version 2>&1)" >&2; \
 	  echo "Next step: make PYTHON=python3.11 (or the path of a newer one)." >&2; exit 1; }
 	@"$(BIN)/python" -c 'import pip' 2>/dev/null || { \
 	  echo "Creating $(VENV)"; \
@@ -55,7 +55,7 @@ check: $(STAMP) types ## Lint, format, types, import rules, public names, spelli
 	"$(BIN)/python" -m ruff check .
 	"$(BIN)/python" -m ruff format --check .
 	"$(BIN)/python" -m mypy -p conveyor.protocol -p conveyor.actors -p conveyor.runtime
-	"$(BIN)/python" -m mypy tests .ci/lock.py .ci/settings_page.py
+	"$(BIN)/python" -m mypy tests .ci
 	PYTHONPATH=build/types "$(BIN)/lint-imports" --no-cache --no-logo
 	"$(BIN)/python" -m pytest -q tests/architecture tests/test_architecture.py
 	"$(BIN)/codespell"
@@ -75,4 +75,4 @@ lock: ## Write constraints.txt anew from the bounds in pyproject.toml
 
 clean: ## Remove what the other targets made
 	rm -rf .venv build dist conveyor.egg-info conveyor-demo conveyor-sweep .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find protocol actors runtime tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

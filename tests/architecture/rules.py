@@ -78,8 +78,8 @@ def broken_contracts(root: Path, links: Path) -> list[str]:
     for layer in LAYERS:
         (namespace / layer).symlink_to(root / layer, target_is_directory=True)
     done = subprocess.run(
-        [sys.executable, "-c", LINT, "--config", str(root / "pyproject.toml"), "--no-cache", "--no-logo"],
-        cwd=links,
+        [sys.executable, "-c", LINT, "--no-cache", "--no-logo"],
+        cwd=root,
         env=os.environ | {"PYTHONPATH": str(links)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
