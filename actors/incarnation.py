@@ -245,9 +245,12 @@ class Incarnation(Generic[M]):
         unanswered = sum(pending.is_ask and not (pending.is_answered or pending.is_deferred) for pending in batch)
         if unanswered:
             raise UnansweredMessages(self._spec.name, unanswered)
+        owed = [pending for pending in (*self._deferred, *batch) if _is_owed(pending)]
+        if len(owed) > self._spec.max_tasks:
+            raise TaskLimitReached(self._spec.name, self._spec.max_tasks)
+        self._deferred = owed
         self._tally.handled += len(batch)
         self._tally.refused += sum(pending.is_refused for pending in batch)
-        self._deferred = [pending for pending in (*self._deferred, *batch) if _is_owed(pending)]
         self._in_hand = ()
 
     async def _run_task(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import anyio
-from anyio.lowlevel import checkpoint
+from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from .errors import ActorStopped
 from .statistics import MailboxStatistics
@@ -31,12 +31,14 @@ class Pending(Generic[M]):
         "_value",
         "accepted_at",
         "begun",
+        "is_placed",
         "message",
     )
 
     def __init__(self, message: M, *, is_ask: bool = False) -> None:
         self.message = message
         self.begun = False
+        self.is_placed = False
         self.accepted_at = 0.0
         self._event = anyio.Event() if is_ask else None
         self._answered = False
@@ -68,7 +70,8 @@ class Pending(Generic[M]):
     def defer(self, *, on_abandoned: Callable[[], None] | None = None) -> None:
         """Promise the answer for later: a task that the actor owns gives it after `handle_batch` has returned.
 
-        If the life ends first, the asker gets ActorCrashed. `on_abandoned` is called, once, if the asker gives up while
+        Bound: `max_tasks` of the child spec; owing more is a defect that crashes the actor. If the life ends first, the
+        asker gets ActorCrashed. `on_abandoned` is called, once, if the asker gives up while
         the answer is owed (cancelled, or its time is over), so that work nobody waits for can end.
         """
         self._deferred = True
@@ -126,8 +129,7 @@ class Mailbox(Generic[M]):
         self.capacity = capacity
         self.owner = owner
         self._queue: deque[Pending[M]] = deque()
-        self._waiting: OrderedDict[anyio.Event, None] = OrderedDict()
-        self._granted = 0  # room given to senders that were woken and have not run yet
+        self._waiting: OrderedDict[anyio.Event, Pending[M]] = OrderedDict()
         self._holds = 0
         self._accepted = 0
         self._undelivered = 0
@@ -137,53 +139,62 @@ class Mailbox(Generic[M]):
 
     async def put(self, pending: Pending[M]) -> None:
         """Lay a message at the end, waiting for room. Raises ActorStopped when the mailbox closes first."""
-        await checkpoint()
+        # Cancellable always, but with room at hand it does not let others run: a full turn of the event loop for each
+        # message would cost more than all the rest. A sender runs on for `capacity` messages at most.
+        await checkpoint_if_cancelled()
         if self._closed:
             raise ActorStopped(self.owner)
-        if len(self._queue) + self._granted < self.capacity and not self._waiting:
+        if len(self._queue) < self.capacity and not self._waiting:
             self._append(pending)
             return
         turn = anyio.Event()
-        self._waiting[turn] = None
+        self._waiting[turn] = pending
         try:
             await turn.wait()
         except BaseException:
             if turn in self._waiting:
                 del self._waiting[turn]
             elif not self._closed:
-                # Room was granted and the grant cannot be used: without this it would be lost for good.
-                self._granted -= 1
+                # The place was kept for this sender and cannot be used: without this it would be lost for good.
+                self._queue.remove(pending)
                 self._grant_room()
+                self.poke()
             raise
         if self._closed:
             raise ActorStopped(self.owner)
-        self._granted -= 1
-        self._append(pending)
+        self._confirm(pending)
 
     def put_nowait(self, pending: Pending[M]) -> None:
         """Lay a message at the end now. Raises anyio.WouldBlock without room, ActorStopped when closed."""
         if self._closed:
             raise ActorStopped(self.owner)
-        if self._waiting or len(self._queue) + self._granted >= self.capacity:
+        if self._waiting or len(self._queue) >= self.capacity:
             raise anyio.WouldBlock
         self._append(pending)
 
     def _append(self, pending: Pending[M]) -> None:
         pending.accepted_at = anyio.current_time()
         self._queue.append(pending)
+        self._confirm(pending)
+
+    def _confirm(self, pending: Pending[M]) -> None:
+        pending.is_placed = True
         self._accepted += 1
         if self._taker is not None:
             self._taker.set()
 
     def _grant_room(self) -> None:
-        while self._waiting and len(self._queue) + self._granted < self.capacity:
-            turn, _ = self._waiting.popitem(last=False)
-            self._granted += 1
+        # A place is kept at the end of the queue until its sender runs again and confirms it: so the order of senders
+        # holds whatever order the event loop wakes them in, and a sender that is cancelled has surely sent nothing.
+        while self._waiting and len(self._queue) < self.capacity:
+            turn, pending = self._waiting.popitem(last=False)
+            pending.accepted_at = anyio.current_time()
+            self._queue.append(pending)
             turn.set()
 
     def take(self) -> Pending[M] | None:
         """Remove and return the message at the head, marked as begun; None when empty."""
-        if not self._queue:
+        if not self.has_messages:
             return None
         pending = self._queue.popleft()
         pending.begun = True
@@ -193,9 +204,11 @@ class Mailbox(Generic[M]):
 
     def take_up_to(self, max_batch: int) -> list[Pending[M]]:
         """Remove and return at most `max_batch` messages from the head, marked as begun."""
-        batch = [self._queue.popleft() for _ in range(min(max_batch, len(self._queue)))]
-        for pending in batch:
+        batch: list[Pending[M]] = []
+        while self._queue and self._queue[0].is_placed and len(batch) < max_batch:
+            pending = self._queue.popleft()
             pending.begun = True
+            batch.append(pending)
         if self._waiting:
             self._grant_room()
         return batch
@@ -206,17 +219,18 @@ class Mailbox(Generic[M]):
             return False
         self._queue.remove(pending)
         self._grant_room()
+        self.poke()
         return True
 
     @property
     def has_messages(self) -> bool:
         """Whether a message lies here to be taken."""
-        return bool(self._queue)
+        return bool(self._queue) and self._queue[0].is_placed
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits here and nobody is about to send: holds or awaits room, or has announced a message."""
-        return not (self._queue or self._granted or self._waiting or self._holds)
+        """Whether nothing waits here and nobody is about to send: has a place, awaits room, or announced a message."""
+        return not (self._queue or self._waiting or self._holds)
 
     def hold(self) -> None:
         """Announce a message: the mailbox is not quiet until `release` is called as often."""
@@ -235,7 +249,7 @@ class Mailbox(Generic[M]):
 
     async def wait_arrival(self) -> None:
         """Wait until a message lies here or `poke` is called; cancellation leaves everything as it is."""
-        if self._queue:
+        if self.has_messages:
             await checkpoint()
             return
         self._taker = anyio.Event()
@@ -254,10 +268,10 @@ class Mailbox(Generic[M]):
         if self._closed:
             return
         self._closed = True
-        self._undelivered = len(self._queue)
         while self._queue:
             pending = self._queue.popleft()
-            if not pending.is_answered:
+            if pending.is_placed:  # a place that is only kept has a sender that will see for itself
+                self._undelivered += 1
                 pending.refuse(ActorStopped(self.owner))
         while self._waiting:
             turn, _ = self._waiting.popitem(last=False)
@@ -282,7 +296,7 @@ class Mailbox(Generic[M]):
             capacity=self.capacity,
             accepted=self._accepted,
             oldest_wait_s=oldest_wait_s,
-            waiting_senders=len(self._waiting) + self._granted,
+            waiting_senders=len(self._waiting),
             undelivered=self._undelivered,
         )
 
