@@ -37,6 +37,7 @@ def test_choice(sizes: dict[str, int], copied: list[str]) -> None:
     assert [chosen.name for chosen in files_to_copy(file(name, size) for name, size in sizes.items())] == copied
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 40 * MIB), max_size=12))
 def test_the_choice_is_a_prefix_within_both_limits_and_as_long_as_possible(sizes: list[int]) -> None:
     """What is copied starts the sorted list, keeps both limits, and the next file would break one."""

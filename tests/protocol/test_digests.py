@@ -33,6 +33,7 @@ def test_known_contents(content: bytes, git_oid: str, sha256: str) -> None:
     assert digest_bytes(content) == ContentDigests(sha256, git_oid, len(content))
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=100), max_size=10))
 def test_chunks_do_not_matter(chunks: list[bytes]) -> None:
     """However the bytes are cut, and whatever holds them, the digests are those of the whole."""
