@@ -94,6 +94,8 @@ async def commit(exchange: Exchange) -> Response:
         raise HubRefusal(409, IN_PROGRESS)
     try:
         await hub.stalls.pause(exchange.hold_s)
+        if exchange.hold_slot:
+            await hub.stalls.wait(exchange.fired, None)
         hub.quotas.require_commit_left(repository)
         draft = CommitDraft(
             ref,

@@ -46,6 +46,7 @@ class Exchange:
     received_bytes: int = 0
     sent_bytes: int = 0
     hold_s: float = 0.0
+    hold_slot: bool = False
     url_ttl_s: float | None = None
     stall_request_after: int | None = None
     stall_answer_after: int | None = None

@@ -80,6 +80,8 @@ async def run_with_faults(exchange: Exchange, fired: list[f.Rule], handle: Handl
                 exchange.stall_request_after = after_bytes
             case f.StallAnswer(after_bytes=after_bytes):
                 exchange.stall_answer_after = after_bytes
+            case f.HoldSlot():
+                exchange.hold_slot = True
             case f.Truncate(after_bytes=cut):
                 exchange.truncate_after, exchange.truncate_half = cut, cut is None
             case f.Corrupt(at_byte=at_byte):

@@ -96,6 +96,10 @@ class StallAnswer(_Strict, tag="stall_answer", frozen=True):
     after_bytes: _Count = 0
 
 
+class HoldSlot(_Strict, tag="hold_slot", frozen=True):
+    """A commit, fully received, holds its repository's slot until released; it then lands though the client left."""
+
+
 class Corrupt(_Strict, tag="corrupt", frozen=True):
     """Flip all bits of one body byte of the answer; its length stays."""
 
@@ -130,6 +134,7 @@ Action = (
     | Truncate
     | StallRequest
     | StallAnswer
+    | HoldSlot
     | Corrupt
     | ForeignCommit
     | ExpireGrant

@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.local_hub import LocalHubUnderTest, running_local_hub
 
 from conveyor.runtime.localhub import TokenGrant
+from tests.support.local_hub import LocalHubUnderTest, running_local_hub
 
 API = "/api/datasets/local/data"
 

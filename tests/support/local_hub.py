@@ -55,6 +55,20 @@ class LocalHubUnderTest:
         found: list[str] = self.call("GET", "faults")["stalled"]
         return found
 
+    def wait_stalled(self, rule: str) -> None:
+        """Return once a request stands still under this rule; asks the Hub again and again."""
+        for _ in range(20_000):
+            if rule in self.stalled():
+                return
+        raise AssertionError(f"No request came to stand still under the rule {rule}.")
+
+    def wait_logged(self, kind: str, amount: int = 1) -> list[dict[str, Any]]:
+        """The log rows of this kind, once there are so many; asks the Hub again and again."""
+        for _ in range(20_000):
+            if len(rows := self.requests(kind)) >= amount:
+                return rows
+        raise AssertionError(f"Fewer than {amount} requests of kind {kind} ended.")
+
     def clear_faults(self) -> None:
         """Drop all rules, let stalled requests go on, make revoked tokens valid."""
         self.call("DELETE", "faults")
