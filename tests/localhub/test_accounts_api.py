@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from conveyor.runtime.localhub import TokenGrant
+from tests.localhub.requests_of_a_client import plain
 from tests.support.local_hub import LocalHubUnderTest, running_local_hub
 
 API = "/api/datasets/local/data"
@@ -28,7 +29,7 @@ def test_whoami_says_who_and_what_role(client: httpx.Client) -> None:
 @pytest.mark.parametrize("header", ["Bearer wrong", "Basic hf_x", "hf_x"])
 def test_a_bad_token_is_401_in_the_hubs_words(hub: LocalHubUnderTest, header: str) -> None:
     """The words that keep clients from taking it for a missing repository."""
-    answer = httpx.get(f"{hub.url}{API}", headers={"Authorization": header})
+    answer = plain.get(f"{hub.url}{API}", headers={"Authorization": header})
     assert answer.status_code == 401
     assert answer.headers["X-Error-Message"] == "Invalid credentials in Authorization header"
     assert "X-Error-Code" not in answer.headers
@@ -36,7 +37,7 @@ def test_a_bad_token_is_401_in_the_hubs_words(hub: LocalHubUnderTest, header: st
 
 def test_without_a_token_public_content_can_be_read_and_nothing_written(hub: LocalHubUnderTest) -> None:
     """A missing token is 401 where one is needed, and for what is not there."""
-    assert httpx.get(f"{hub.url}{API}").status_code == 200
+    assert plain.get(f"{hub.url}{API}").status_code == 200
     for method, path in (
         ("GET", "/api/whoami-v2"),
         ("POST", "/api/repos/create"),
@@ -46,7 +47,7 @@ def test_without_a_token_public_content_can_be_read_and_nothing_written(hub: Loc
         ("GET", f"{API}/auth-check/write"),
         ("GET", "/api/datasets/local/none"),
     ):
-        answer = httpx.request(method, f"{hub.url}{path}", json={} if method == "POST" else None)
+        answer = plain.request(method, f"{hub.url}{path}", json={} if method == "POST" else None)
         assert answer.status_code == 401, path
         assert answer.headers["X-Error-Message"] == "Invalid username or password."
 
@@ -62,11 +63,11 @@ def test_tokens_with_roles(tmp_path: Path) -> None:
     """Readers get 403 for writing, fine-grained tokens write where they are named and do not see other private ones."""
     with running_local_hub(tmp_path / "hub", tokens=TOKENS, repositories=("lab/one", "lab/two")) as hub:
         body = {"name": "secret", "organization": "lab", "type": "dataset", "visibility": "private"}
-        assert httpx.post(f"{hub.url}/api/repos/create", json=body, headers=bearer("hf_writer")).status_code == 200
+        assert plain.post(f"{hub.url}/api/repos/create", json=body, headers=bearer("hf_writer")).status_code == 200
 
         def check(token: str, repo: str, *, write: bool = False) -> tuple[int, str | None]:
             path = f"/api/datasets/{repo}/auth-check" + ("/write" if write else "")
-            answer = httpx.get(hub.url + path, headers=bearer(token))
+            answer = plain.get(hub.url + path, headers=bearer(token))
             return answer.status_code, answer.headers.get("X-Error-Code")
 
         assert check("hf_writer", "lab/secret", write=True) == (200, None)
@@ -78,14 +79,14 @@ def test_tokens_with_roles(tmp_path: Path) -> None:
         assert check("hf_fine", "lab/secret") == (404, "RepoNotFound")
         assert check("hf_fine", "lab/secret", write=True) == (404, "RepoNotFound")
         assert check("hf_unknown", "lab/one") == (401, None)
-        refused = httpx.post(f"{hub.url}/api/repos/create", json=body, headers=bearer("hf_reader"))
+        refused = plain.post(f"{hub.url}/api/repos/create", json=body, headers=bearer("hf_reader"))
         assert refused.status_code == 403
         assert 'under the namespace "lab"' in refused.json()["error"]
-        who = httpx.get(f"{hub.url}/api/whoami-v2", headers=bearer("hf_fine")).json()
+        who = plain.get(f"{hub.url}/api/whoami-v2", headers=bearer("hf_fine")).json()
         scoped = who["auth"]["accessToken"]["fineGrained"]["scoped"]
         assert [item["entity"]["name"] for item in scoped] == ["lab/one", "lab/run-*"]
         assert "hf_fine" not in str(who)
-        orgs = httpx.get(f"{hub.url}/api/whoami-v2", headers=bearer("hf_writer")).json()["orgs"]
+        orgs = plain.get(f"{hub.url}/api/whoami-v2", headers=bearer("hf_writer")).json()["orgs"]
         assert orgs[0]["name"] == "lab"
     logged = (tmp_path / "hub" / "requests.jsonl").read_text()
     assert '"user":"cat"' in logged
@@ -119,10 +120,10 @@ def test_create_missing_makes_a_repository_on_first_use(tmp_path: Path) -> None:
     tokens = (TokenGrant("hf_w", "w"), TokenGrant("hf_r", "r", role="read"))
     with running_local_hub(tmp_path / "hub", create_missing=True, tokens=tokens) as hub:
         url = f"{hub.url}/api/datasets/any/thing"
-        assert httpx.get(url, headers=bearer("hf_r")).status_code == 404
-        assert httpx.get(url).status_code == 401
-        assert httpx.get(url, headers=bearer("hf_w")).status_code == 200
-        assert httpx.get(url, headers=bearer("hf_r")).status_code == 200
+        assert plain.get(url, headers=bearer("hf_r")).status_code == 404
+        assert plain.get(url).status_code == 401
+        assert plain.get(url, headers=bearer("hf_w")).status_code == 200
+        assert plain.get(url, headers=bearer("hf_r")).status_code == 200
 
 
 def test_info_can_be_narrowed(hub: LocalHubUnderTest, client: httpx.Client) -> None:
@@ -214,12 +215,12 @@ def test_the_request_quota_ends_and_comes_back(tmp_path: Path) -> None:
     """429 with ``r=0`` for this token alone, until the window of 300 s is over."""
     with running_local_hub(tmp_path / "hub", api_quota=3) as hub:
         url = f"{hub.url}/api/whoami-v2"
-        answers = [httpx.get(url, headers=bearer("hf_a")) for _ in range(4)]
+        answers = [plain.get(url, headers=bearer("hf_a")) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
         assert [answer.headers["RateLimit"].split(";")[1] for answer in answers] == ["r=2", "r=1", "r=0", "r=0"]
-        assert httpx.get(url, headers=bearer("hf_b")).status_code == 200
+        assert plain.get(url, headers=bearer("hf_b")).status_code == 200
         hub.advance(300)
-        assert httpx.get(url, headers=bearer("hf_a")).status_code == 200
+        assert plain.get(url, headers=bearer("hf_a")).status_code == 200
 
 
 def test_an_unknown_address_is_404(client: httpx.Client) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.localhub.requests_of_a_client import API, commit, put
+from tests.localhub.requests_of_a_client import API, commit, plain, put
 from tests.support.local_hub import LocalHubUnderTest, running_local_hub
 
 
@@ -34,7 +34,7 @@ def test_a_foreign_commit_by_control_call(hub: LocalHubUnderTest) -> None:
 )
 def test_bad_control_calls_say_what_is_wrong(hub: LocalHubUnderTest, what: str, body: object, word: str) -> None:
     """As the Hub's own refusals do."""
-    answer = httpx.post(f"{hub.url}/_control/{what}", json=body)
+    answer = plain.post(f"{hub.url}/_control/{what}", json=body)
     assert answer.status_code in {400, 404}
     assert word in answer.json()["error"]
 
@@ -42,7 +42,7 @@ def test_bad_control_calls_say_what_is_wrong(hub: LocalHubUnderTest, what: str, 
 def test_a_web_page_cannot_make_control_calls(hub: LocalHubUnderTest) -> None:
     """A browser sends a form or text across origins without asking, JSON it does not."""
     for content_type in ("text/plain", "application/x-www-form-urlencoded"):
-        answer = httpx.post(
+        answer = plain.post(
             f"{hub.url}/_control/tokens", content='{"revoke":true}', headers={"Content-Type": content_type}
         )
         assert answer.status_code == 400
@@ -51,8 +51,8 @@ def test_a_web_page_cannot_make_control_calls(hub: LocalHubUnderTest) -> None:
 def test_control_can_be_switched_off(tmp_path: Path) -> None:
     """The Hub works on without it."""
     with running_local_hub(tmp_path / "hub", control=False) as hub:
-        assert httpx.get(f"{hub.url}/_control/state").status_code == 404
-        assert httpx.get(f"{hub.url}/api/agent-harnesses").status_code == 200
+        assert plain.get(f"{hub.url}/_control/state").status_code == 404
+        assert plain.get(f"{hub.url}/api/agent-harnesses").status_code == 200
 
 
 def test_the_clock_moves_commit_times(hub: LocalHubUnderTest, client: httpx.Client) -> None:

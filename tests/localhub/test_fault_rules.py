@@ -133,7 +133,7 @@ def test_scripts_are_json_or_toml(tmp_path: Path) -> None:
         ('[{"name":"a","action":{"do":"status"}}]', "status"),
         ('[{"name":"a","action":{"do":"status","status":200}}]', "400"),
         ('[{"name":"a","action":{"do":"drop_before","typo":1}}]', "typo"),
-        ('[{"name":"a","action":{"do":"drop_before"},"match":{"kind":"comit"}}]', "comit"),
+        ('[{"name":"a","action":{"do":"drop_before"},"match":{"kind":"comments"}}]', "comments"),
         ('[{"name":"a","action":{"do":"drop_before"},"match":{"kind":"control"}}]', "control"),
         ('[{"name":"a","action":{"do":"drop_before"},"match":{"probability":2}}]', "probability"),
         ('[{"name":"a","action":{"do":"drop_before"},"match":{"nth":0}}]', "nth"),

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.localhub.requests_of_a_client import LFS, batch, commit, put, put_lfs, upload
+from tests.localhub.requests_of_a_client import LFS, batch, commit, plain, put, put_lfs, upload
 from tests.support.local_hub import LocalHubUnderTest
 
 LARGE = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(3400))  # 108,800 bytes: three parts
@@ -17,7 +17,7 @@ def test_basic_upload_and_verify(client: httpx.Client) -> None:
     """An object is asked for once; its PUT needs no token; then it is known and can be committed."""
     (row,) = batch(client, b"abc")
     assert "header" not in row["actions"]["upload"]
-    assert httpx.put(row["actions"]["upload"]["href"], content=b"abc").status_code == 200
+    assert plain.put(row["actions"]["upload"]["href"], content=b"abc").status_code == 200
     assert client.post(row["actions"]["verify"]["href"], json={"oid": row["oid"], "size": 3}).status_code == 200
     (again,) = batch(client, b"abc")
     assert "actions" not in again
@@ -34,16 +34,16 @@ def test_multipart_upload(client: httpx.Client) -> None:
     parts: list[dict[str, Any]] = []
     for number in ("2", "1", "3"):
         start = (int(number) - 1) * size
-        etag = httpx.put(links[number], content=LARGE[start : start + size]).headers["ETag"]
+        etag = plain.put(links[number], content=LARGE[start : start + size]).headers["ETag"]
         parts.append({"partNumber": int(number), "etag": etag})
     parts.sort(key=lambda part: part["partNumber"])
     done = {"oid": row["oid"], "parts": parts}
-    assert httpx.post(upload_action["href"], json={**done, "parts": parts[:2]}).status_code == 400
-    assert httpx.post(upload_action["href"], json={**done, "parts": parts[::-1]}).status_code == 400
+    assert plain.post(upload_action["href"], json={**done, "parts": parts[:2]}).status_code == 400
+    assert plain.post(upload_action["href"], json={**done, "parts": parts[::-1]}).status_code == 400
     wrong = [{**parts[0], "etag": '"0"'}, *parts[1:]]
-    assert httpx.post(upload_action["href"], json={**done, "parts": wrong}).status_code == 400
-    assert httpx.post(upload_action["href"], json=done).status_code == 200
-    assert httpx.post(upload_action["href"], json=done).status_code == 200
+    assert plain.post(upload_action["href"], json={**done, "parts": wrong}).status_code == 400
+    assert plain.post(upload_action["href"], json=done).status_code == 200
+    assert plain.post(upload_action["href"], json=done).status_code == 200
     commit(client, put_lfs("l.bin", LARGE)).raise_for_status()
     answer = client.get("/datasets/local/data/resolve/main/l.bin", follow_redirects=True)
     assert answer.content == LARGE
@@ -53,7 +53,7 @@ def test_completion_without_a_part_is_refused(client: httpx.Client) -> None:
     """The missing part is named."""
     (row,) = batch(client, LARGE)
     parts = [{"partNumber": n, "etag": "x"} for n in (1, 2, 3)]
-    answer = httpx.post(row["actions"]["upload"]["href"], json={"oid": row["oid"], "parts": parts})
+    answer = plain.post(row["actions"]["upload"]["href"], json={"oid": row["oid"], "parts": parts})
     assert answer.status_code == 400
     assert "part 1 is missing" in answer.json()["error"]
 
@@ -62,10 +62,10 @@ def test_content_that_is_not_the_announced_one_is_not_kept(client: httpx.Client)
     """Another digest, too little and too much are refused, and the object stays unknown."""
     (row,) = batch(client, b"abc")
     href = row["actions"]["upload"]["href"]
-    assert "BadDigest" in httpx.put(href, content=b"abd").json()["error"]
-    assert "IncompleteBody" in httpx.put(href, content=b"ab").json()["error"]
-    assert "EntityTooLarge" in httpx.put(href, content=iter([b"ab", b"cd"])).json()["error"]
-    assert "IncompleteBody" in httpx.put(href, content=iter([b"ab"])).json()["error"]
+    assert "BadDigest" in plain.put(href, content=b"abx").json()["error"]
+    assert "IncompleteBody" in plain.put(href, content=b"ab").json()["error"]
+    assert "EntityTooLarge" in plain.put(href, content=iter([b"ab", b"cd"])).json()["error"]
+    assert "IncompleteBody" in plain.put(href, content=iter([b"ab"])).json()["error"]
     assert client.post(row["actions"]["verify"]["href"], json={"oid": row["oid"], "size": 3}).status_code == 404
     refused = commit(client, put_lfs("a.bin", b"abc"))
     assert refused.status_code == 400
@@ -86,11 +86,11 @@ def test_storage_addresses_expire_and_cannot_be_forged(hub: LocalHubUnderTest, c
     first, second = batch(client, b"abc", b"defg")
     href = first["actions"]["upload"]["href"]
     forged = href.replace(first["oid"], second["oid"])
-    assert "SignatureDoesNotMatch" in httpx.put(forged, content=b"defg").json()["error"]
-    assert httpx.get(href).status_code == 403
-    assert httpx.put(href.partition("?")[0], content=b"abc").status_code == 403
+    assert "SignatureDoesNotMatch" in plain.put(forged, content=b"defg").json()["error"]
+    assert plain.get(href).status_code == 403
+    assert plain.put(href.partition("?")[0], content=b"abc").status_code == 403
     hub.advance(3600)
-    expired = httpx.put(href, content=b"abc")
+    expired = plain.put(href, content=b"abc")
     assert (expired.status_code, "expired" in expired.json()["error"]) == (403, True)
 
 
@@ -199,13 +199,13 @@ def test_resolve_of_an_lfs_file_redirects_to_another_host(hub: LocalHubUnderTest
     assert redirect.headers["X-Repo-Commit"] == hub.head("local/data")
     location = redirect.headers["Location"]
     assert urlsplit(location).hostname == "localhost"
-    assert httpx.get(location).content == b"0123456789"
-    assert httpx.head(location).headers["Content-Length"] == "10"
-    assert httpx.get(location, headers={"Range": "bytes=8-"}).content == b"89"
+    assert plain.get(location).content == b"0123456789"
+    assert plain.head(location).headers["Content-Length"] == "10"
+    assert plain.get(location, headers={"Range": "bytes=8-"}).content == b"89"
     client.get("/datasets/local/data/resolve/main/b.bin", follow_redirects=True).raise_for_status()
     assert not any(row["authorized"] for row in hub.requests("download"))
     hub.advance(3600)
-    assert httpx.get(location).status_code == 403
+    assert plain.get(location).status_code == 403
 
 
 def test_resolve_of_what_is_not_there(hub: LocalHubUnderTest, client: httpx.Client) -> None:
