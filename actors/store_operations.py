@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from ..protocol.digests import ContentDigests
+from ..protocol.errors import ConveyorError
 from ..protocol.lease import Lease, LeaseHeld
 from ..protocol.receipts import BundleReceipt, BundleStatus, DeliveryCode, RunFilesReceipt
 from ..protocol.requests import CheckedBundle
@@ -34,6 +35,12 @@ class Query(Generic[R]):
     """An operation that only reads the store and answers an `R`."""
 
 
+class PlanOutdated(ConveyorError):
+    """What a commit was to carry has changed since it was planned; nothing was recorded. Plan it again."""
+
+    code: ClassVar[str] = "PLAN_OUTDATED"
+
+
 @dataclass(frozen=True, slots=True)
 class IncomingFile:
     """One run file with its bytes, already read and hashed."""
@@ -52,6 +59,8 @@ class RunFilesRecorded:
     """Each path with the version to wait for."""
     has_entry: bool
     """An index entry came with it."""
+    entry_version: int = 0
+    """The version of that entry to wait for; 0 without one."""
 
 
 # --- hand-overs ---------------------------------------------------------------------------------------------------
@@ -103,7 +112,8 @@ class AcquireLease(Write[Lease | LeaseHeld]):
     """Lease a repository, if no other owner's lease is in force; a lease of the same owner is renewed.
 
     The fence grows with each grant to another owner and after each release. Stored times that lie ahead of
-    `now_unix_s` by more than their own period are clamped (finding W24).
+    `now_unix_s` by more than their own period are clamped (finding W24). Bundles claimed under the lease of another
+    owner are free again; those of the same owner stay claimed until it releases the lease.
     """
 
     repository: str
@@ -144,14 +154,18 @@ class ClampTimes(Write[bool]):
 class OpenAttempt(Write[None]):
     """Record a commit before it is sent. Its contents are kept until it is settled.
 
-    `index_content` are the bytes of the merged `runs.json`, if it carries entries. Raises LeaseLost if the lease is not
-    the current one or has run out; LocalProtocolError if another attempt of the repository is open.
+    `index_content` are the bytes of the merged `runs.json`, if it carries entries. `contents` are the bytes, by SHA-256,
+    that the commit holds inline: those that newer bytes have replaced since they were read are kept again. The same
+    attempt recorded twice is one. Raises LeaseLost if the lease is not the current one or has run out;
+    LocalProtocolError if another attempt of the repository is open; PlanOutdated if a path was settled at a newer
+    version or set aside meanwhile, or inline bytes of a run file are neither kept nor given.
     """
 
     attempt: Attempt
     lease: Lease
     now_unix_s: float
     index_content: bytes | None = field(default=None, repr=False)
+    contents: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +174,9 @@ class SettleLanded(Write[None]):
 
     Applies `path_state.landed` to each path, settles entries whose text is still the sent one, counts for each run,
     settles bundles as `uploaded` with this commit, clears failures and backoff, deletes contents nothing needs.
-    `is_new_commit` False: the Hub already held everything and no commit was made; then neither counters of commits, the
-    spacing nor the budget move (finding W48). Unknown delivery ids are ignored.
+    `is_new_commit` False: the Hub already held everything and no commit was made; then neither the counters of runs, the
+    spacing nor the budget move (finding W48). Backoff belongs to run files: a bundle that landed does not end it.
+    Unknown delivery ids are ignored.
     """
 
     delivery_id: str
@@ -287,10 +302,40 @@ class PauseRepository(Write[None]):
 
 
 @dataclass(frozen=True, slots=True)
+class ParkPaths(Write[int]):
+    """Set paths aside that the Hub will never take as they are, so that they hold up no others (finding W7, N-HUB-05).
+
+    Only a pending version that is still the newest, and not part of an open attempt, is set aside; its bytes are kept.
+    Handing the path over again brings it back, as does RetryParked. Answers how many were set aside. Raises LeaseLost.
+    """
+
+    repository: str
+    lease: Lease
+    versions: tuple[tuple[str, int], ...]
+    error_code: DeliveryCode
+    reason: str
+    """For a person; without credentials or addresses."""
+    now_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RetryParked(Write[int]):
+    """Make the parked paths of a repository pending and due again; answers how many."""
+
+    repository: str
+    now_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Prune(Write[int]):
-    """Delete settled rows last changed before `before_unix_s`, and contents that nothing needs; answers how many rows."""
+    """Delete settled rows last changed before `before_unix_s`, and contents that nothing needs; answers how many rows.
+
+    At most about `limit_rows` of each kind go in one transaction, so that it stays short: ask again until the answer
+    is 0. Counters of repositories, parked paths, and a day of commits before `before_unix_s` stay.
+    """
 
     before_unix_s: float
+    limit_rows: int = 1000
 
 
 # --- queries ------------------------------------------------------------------------------------------------------
@@ -364,12 +409,37 @@ class ReadBundleReceipt(Query[BundleReceipt | None]):
 
 @dataclass(frozen=True, slots=True)
 class AreSettled(Query[bool]):
-    """Whether each of these path versions, and with `entry_text` that entry, is on the Hub or replaced by newer."""
+    """Whether each of these path versions, and the entry, is on the Hub, or a newer one in its place.
+
+    The entry is named by its version where it is known; by its text alone, one that was replaced counts as settled only
+    once the run has no entry pending.
+    """
 
     repository: str
     run_id: str
     versions: tuple[tuple[str, int], ...]
     entry_text: str | None = None
+    entry_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedPath:
+    """One path that was set aside."""
+
+    repository: str
+    path: str
+    run_id: str
+    version: int
+    error_code: DeliveryCode
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListParked(Query[tuple[ParkedPath, ...]]):
+    """Paths that were set aside, of one repository or of all, by repository and path; at most `limit_rows`."""
+
+    repository: str | None = None
+    limit_rows: int = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,10 +526,14 @@ __all__ = [
     "LeaseRow",
     "ListLeases",
     "ListOpenRepositories",
+    "ListParked",
     "NoteMissingCredential",
     "OpenAttempt",
+    "ParkPaths",
+    "ParkedPath",
     "PauseRepository",
     "PendingRunFiles",
+    "PlanOutdated",
     "Prune",
     "Query",
     "ReadAgenda",
@@ -479,6 +553,7 @@ __all__ = [
     "RenewLease",
     "RepositoryStatus",
     "RetryBundle",
+    "RetryParked",
     "RunFilesRecorded",
     "SettleBundle",
     "SettleLanded",

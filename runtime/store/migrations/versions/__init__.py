@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""One module for each version, oldest first."""

@@ -1,0 +1,112 @@
+"""The lane of asyncio: SQLAlchemy's aiosqlite dialect, the operations run through `run_sync`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio.lowlevel
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from .fork_guard import Pin
+from .sqlite import Role, connect_arguments, give_role, prepare_engine, uri_of
+from .threads import wait_to_end
+
+T = TypeVar("T")
+
+
+def make_async_engine(path: Path) -> AsyncEngine:
+    """The asyncio engine of an existing database; no pool keeps connections."""
+    engine = create_async_engine(
+        f"sqlite+aiosqlite:///{uri_of(path, 'mode=rw')}&uri=true", connect_args=connect_arguments(), poolclass=NullPool
+    )
+    prepare_engine(engine.sync_engine)
+    return engine
+
+
+class AiosqliteLane:
+    """Runs work through an aiosqlite connection, each piece in a task of its own that nobody cancels.
+
+    Args:
+        connection: opened; the lane owns it.
+        pin: keeps it from being finalised in a forked child.
+        thread: aiosqlite's thread of it.
+    """
+
+    def __init__(self, connection: AsyncConnection, pin: Pin, thread: threading.Thread | None) -> None:
+        self._connection: AsyncConnection | None = connection
+        self._pin = pin
+        self._thread = thread
+
+    @classmethod
+    async def open(cls, engine: AsyncEngine, role: Role) -> AiosqliteLane:
+        """Open a connection.
+
+        Raises:
+            DBAPIError, sqlite3.Error: it could not be opened; no thread is left.
+        """
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        opened: list[AiosqliteLane] = []
+        try:
+            await _run_to_end(cls._open(engine, role, opened))
+        except BaseException:
+            for lane in opened:
+                await lane.aclose()
+            raise
+        return opened[0]
+
+    @classmethod
+    async def _open(cls, engine: AsyncEngine, role: Role, opened: list[AiosqliteLane]) -> None:
+        connection = await engine.connect()
+        raw = await connection.get_raw_connection()
+        thread = getattr(raw.driver_connection, "_thread", raw.driver_connection)
+        lane = cls(
+            connection, Pin(connection.sync_connection), thread if isinstance(thread, threading.Thread) else None
+        )
+        opened.append(lane)
+        await connection.run_sync(give_role, role)
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Run work on the connection and wait for its end."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        assert self._connection is not None, "a closed lane runs nothing"
+        return await _run_to_end(self._connection.run_sync(work))
+
+    async def aclose(self) -> None:
+        """Close the connection, and see its thread end."""
+        await _run_to_end(self._close())
+
+    async def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            await connection.close()
+        finally:
+            self._pin.release()
+            if self._thread is not None:
+                # Its last act is done; what is left of it takes no time.
+                self._thread.join(timeout=5.0)
+
+
+async def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a task that no cancellation reaches, and wait for its end."""
+    ended = anyio.Event()
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(lambda _: ended.set())
+    try:
+        await wait_to_end(ended)
+    except BaseException:
+        if task.done() and not task.cancelled():
+            # Retrieved, so that nobody warns about it: the caller was cancelled and will not hear of it.
+            task.exception()
+        raise
+    return task.result()
+
+
+__all__ = ["AiosqliteLane", "make_async_engine"]

@@ -1,0 +1,163 @@
+"""SQLite as the store uses it: how connections are made, and the few statements that only SQLite knows."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import NullPool
+
+from .leases import HOLDER
+
+APPLICATION_ID: Final = 0x434E5659
+"""Written into the header of our databases ("CNVY"), so that any other program's is recognised and left alone."""
+
+WAL_AUTOCHECKPOINT_PAGES: Final = 1000
+SIDE_FILE_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""A write-ahead file that has grown larger is cut back to this once it starts over."""
+
+WRITE_AHEAD: Final = "wal"
+"""The journal mode in which readers and the writer do not wait for each other. Its users share memory."""
+
+SAFE: Final = "delete"
+"""Rollback journal: with directory syncs it is also right on network filesystems, as long as these keep file locks."""
+
+_ROLE: Final = "conveyor.role"
+
+
+class Role(Enum):
+    """What a connection is for."""
+
+    WRITER = "BEGIN IMMEDIATE"
+    """Takes the write lock when its transaction begins, so that it never has to give up in the middle."""
+    READER = "BEGIN"
+
+
+def uri_of(path: Path, query: str) -> str:
+    """A SQLite URI of a file."""
+    return f"file:{quote(str(path))}?{query}"
+
+
+def connect_arguments() -> dict[str, Any]:
+    """Arguments of the driver: explicit transactions, and no long waits inside SQLite."""
+    return {"uri": True, "timeout": 1.0, "isolation_level": None, "check_same_thread": False, "cached_statements": 256}
+
+
+def make_engine(path: Path | None) -> Engine:
+    """An engine whose connections are made by hand and closed by hand; no pool keeps any.
+
+    Args:
+        path: an existing database, or None for one in memory.
+    """
+    target = ":memory:" if path is None else uri_of(path, "mode=rw")
+
+    def connect() -> sqlite3.Connection:
+        connection: sqlite3.Connection = sqlite3.connect(target, **connect_arguments())
+        return connection
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+    prepare_engine(engine)
+    return engine
+
+
+def prepare_engine(engine: Engine) -> None:
+    """Give every connection of an engine its settings, and every transaction its explicit beginning."""
+
+    @event.listens_for(engine, "connect")
+    def set_up(connection: Any, record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode")
+        for pragma in _settings(str(cursor.fetchall()[0][0])):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        role: Role = connection.info.get(_ROLE, Role.WRITER)
+        connection.exec_driver_sql(role.value)
+
+
+def _settings(journal_mode: str) -> tuple[str, ...]:
+    shared = ("cache_size = -8000", "temp_store = MEMORY", "trusted_schema = OFF")
+    if journal_mode == WRITE_AHEAD:
+        return (
+            *shared,
+            "busy_timeout = 0",
+            "synchronous = FULL",
+            f"wal_autocheckpoint = {WAL_AUTOCHECKPOINT_PAGES}",
+            f"journal_size_limit = {SIDE_FILE_KEPT_BYTES}",
+        )
+    # Readers hold back the end of a transaction here, so a short wait inside SQLite is worth it.
+    return (*shared, "synchronous = EXTRA", "busy_timeout = 250")
+
+
+def give_role(connection: Connection, role: Role) -> None:
+    """Say what a connection is for, and who holds it."""
+    connection.info[_ROLE] = role
+    connection.info[HOLDER] = (socket.gethostname(), os.getpid())
+    if role is Role.READER:
+        run_pragma(connection, "query_only = ON")
+
+
+def run_pragma(connection: Connection, pragma: str) -> list[Any]:
+    """Run a pragma outside any transaction; gives its rows.
+
+    Raises:
+        sqlite3.Error: it failed.
+    """
+    return run_sql(connection, f"PRAGMA {pragma}")
+
+
+def run_sql(connection: Connection, sql: str) -> list[Any]:
+    """Run a statement in a transaction of its own, without a write lock before it needs one; gives its rows.
+
+    Raises:
+        sqlite3.Error: it failed.
+    """
+    cursor: Any = connection.connection.cursor()
+    try:
+        cursor.execute(sql)
+        return list(cursor.fetchall())
+    finally:
+        cursor.close()
+
+
+def truncate_wal(connection: Connection) -> bool:
+    """Move the whole write-ahead file into the database and cut it to nothing; False if a reader is in the way."""
+    ((is_blocked, _, _),) = run_pragma(connection, "wal_checkpoint(TRUNCATE)")
+    return not is_blocked
+
+
+def reclaim_space(connection: Connection, pages: int) -> None:
+    """Give free pages back to the filesystem."""
+    run_pragma(connection, f"incremental_vacuum({pages})")
+
+
+def data_version(connection: Connection) -> int:
+    """A number that changes when another connection changes the database; reads no table."""
+    ((version,),) = run_pragma(connection, "data_version")
+    return int(version)
+
+
+__all__ = [
+    "APPLICATION_ID",
+    "SAFE",
+    "WRITE_AHEAD",
+    "Role",
+    "connect_arguments",
+    "data_version",
+    "give_role",
+    "make_engine",
+    "prepare_engine",
+    "reclaim_space",
+    "run_pragma",
+    "run_sql",
+    "truncate_wal",
+    "uri_of",
+]
