@@ -178,14 +178,32 @@ def open_client(options: HubOptions, tls: ssl.SSLContext | None) -> httpx.AsyncC
 
 
 async def _read(response: httpx.Response, max_bytes: int) -> bytes:
-    body = bytearray()
-    async for piece in response.aiter_bytes():
-        body += piece
-        if len(body) > max_bytes:
-            if response.is_success:
-                raise AnswerTooLong
-            break  # the beginning of an error text is enough
+    """The body, or of a refusal its beginning.
+
+    Raises:
+        AnswerTooLong: a success has a longer body.
+    """
+    body, is_cut = bytearray(), False
+    if response.is_success and _announced_bytes(response) > max_bytes:
+        raise AnswerTooLong
+    try:
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > max_bytes and not is_cut:
+                # Leaving the loop would leave httpx's generators unfinished; with the response closed they end.
+                is_cut = True
+                await response.aclose()
+    except (httpx.HTTPError, httpx.StreamError):
+        if not is_cut:
+            raise
+    if is_cut and response.is_success:
+        raise AnswerTooLong
     return bytes(body)
+
+
+def _announced_bytes(response: httpx.Response) -> int:
+    length = response.headers.get("content-length", "")
+    return int(length) if length.isdigit() else 0
 
 
 def _params(query: Mapping[str, str] | None) -> Any:
