@@ -120,17 +120,21 @@ class HashingPool(BatchBehaviour[HashFile]):
         self._workers = workers
         self._tally = tally if tally is not None else HashingTally()
         self._tally.workers = workers
-        # Without a buffer: what is sent is in the hands of a worker, so nothing waits where its caller cannot see it.
-        self._send, self._receive = anyio.create_memory_object_stream[_Hashing](0)
 
     def statistics(self) -> HashingStatistics:
         """Return one look at the pool; call it inside the event loop that the actor runs in."""
         return self._tally.statistics()
 
     async def setup(self, context: ActorContext[HashFile]) -> None:
-        """Start the workers."""
-        for number in range(self._workers):
-            context.start_task(self._work, name=f"hash worker {number + 1}")
+        """Start the workers. Raises TaskLimitReached if the child spec allows fewer tasks."""
+        # Without a buffer: what is sent is in the hands of a worker, so nothing waits where its caller cannot see it.
+        self._send, self._receive = anyio.create_memory_object_stream[_Hashing](0)
+        try:
+            for number in range(self._workers):
+                context.start_task(self._work, name=f"hash worker {number + 1}")
+        except BaseException:
+            self._close()
+            raise
 
     async def handle_batch(self, messages: Sequence[Pending[HashFile]]) -> None:
         """Hand each command to a worker, waiting until one is free or the caller has given up."""
@@ -142,18 +146,22 @@ class HashingPool(BatchBehaviour[HashFile]):
             pending.defer(on_abandoned=hashing.give_up)
             with hashing.waiting:
                 await self._send.send(hashing)
-            if hashing.waiting.cancelled_caught and not pending.is_answered:
+            if hashing.waiting.cancelled_caught:
                 self._drop(hashing)
 
     async def terminate(self, reason: ExitReason) -> None:
         """Close the way to the workers, which have ended."""
+        self._close()
+
+    def _close(self) -> None:
         self._send.close()
         self._receive.close()
 
     async def _work(self) -> None:
         async for hashing in self._receive:
             if hashing.is_given_up:
-                continue  # while it was handed over; the sender drops it
+                self._drop(hashing)  # the caller left while it changed hands
+                continue
             self._tally.in_progress.add(hashing)
             try:
                 await self._hash(hashing)
@@ -181,8 +189,9 @@ class HashingPool(BatchBehaviour[HashFile]):
 
     def _drop(self, hashing: _Hashing) -> None:
         """Mark a command as done whose caller has left: the kernel keeps an account of what is owed."""
-        self._tally.given_up += 1
-        hashing.pending.answer()
+        if not hashing.pending.is_answered:
+            self._tally.given_up += 1
+            hashing.pending.answer()
 
 
 __all__ = ["HashFile", "HashingPool", "HashingStatistics", "HashingTally"]

@@ -1,4 +1,4 @@
-"""The LocalFiles port on a POSIX filesystem: small files whole, in one consistent reading; large ones hashed in chunks."""
+"""The LocalFiles port on a POSIX filesystem: small files in one consistent reading, large ones hashed in chunks."""
 
 from __future__ import annotations
 
@@ -250,8 +250,9 @@ def _opened(local_path: str) -> Iterator[tuple[int, os.stat_result]]:
         finally:
             os.close(descriptor)
     except OSError as error:
+        reason = error.strerror or type(error).__name__
         raise LocalFileMissing(
-            f"{shown(local_path)} cannot be read: {error.strerror or type(error).__name__}. Check that the file is there and may be read by this user, "
+            f"{shown(local_path)} cannot be read: {reason}. Check that the file is there and may be read by this user, "
             "then hand it over again"
         ) from error
 
