@@ -1,15 +1,16 @@
 """Answers in the Hub's form: JSON bodies, error headers, files with ranges."""
 
 import gzip
+import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio
-import anyio.to_thread
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from anyio.to_thread import run_sync
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from .problems import HubRefusal
 
@@ -72,15 +73,34 @@ async def file_answer(
     status = 206 if part else 200
     if method == "HEAD":
         return Response(None, status, answer_headers)
-    return StreamingResponse(_read(path, start, end - start + 1), status, answer_headers)
+    return FileAnswer(path, start, end - start + 1, status, answer_headers)
 
 
-async def _read(path: Path, start: int, length: int) -> AsyncIterator[bytes]:
-    async with await anyio.open_file(path, "rb") as file:
-        await file.seek(start)
-        while length > 0 and (chunk := await file.read(min(_CHUNK_BYTES, length))):
-            length -= len(chunk)
-            yield chunk
+class FileAnswer(Response):
+    """A part of a file, read in threads piece by piece while the client takes it."""
+
+    def __init__(self, path: Path, start: int, length_bytes: int, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(None, status, dict(headers))
+        self._path = path
+        self._start = start
+        self._length_bytes = length_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. Not a generator: a drop in the middle must close the file now, not when memory is tidied."""
+        descriptor = await run_sync(os.open, self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            position, end = self._start, self._start + self._length_bytes
+            while position < end:
+                piece = await run_sync(os.pread, descriptor, min(_CHUNK_BYTES, end - position), position)
+                if not piece:
+                    raise OSError(f"{self._path} became shorter while it was read")
+                position += len(piece)
+                await send({"type": "http.response.body", "body": piece, "more_body": position < end})
+            if self._length_bytes == 0:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            os.close(descriptor)
 
 
 async def gzip_answer(content: bytes, etag: str, *, method: str, headers: Mapping[str, str]) -> Response:
@@ -92,12 +112,7 @@ async def gzip_answer(content: bytes, etag: str, *, method: str, headers: Mappin
         "Vary": "Accept-Encoding",
         "Content-Type": "text/plain; charset=utf-8",
     }
-    if method == "HEAD":
-        return StreamingResponse(_pieces(()), 200, answer_headers)
-    packed = await anyio.to_thread.run_sync(gzip.compress, content)
-    return StreamingResponse(_pieces((packed,)), 200, answer_headers)
-
-
-async def _pieces(pieces: tuple[bytes, ...]) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        yield piece
+    packed = b"" if method == "HEAD" else await run_sync(gzip.compress, content)
+    answer = Response(packed, 200, answer_headers)
+    del answer.headers["Content-Length"]
+    return answer

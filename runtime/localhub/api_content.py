@@ -28,7 +28,7 @@ async def preupload(exchange: Exchange) -> Response:
     """``POST .../preupload/{rev}``: inline or LFS, by attributes, size and sample."""
     repository = await exchange.writable()
     body = await json_object(exchange)
-    commit = repository.resolve(exchange.target.revision or "main")
+    commit = exchange.commit_read(repository)
     files, git_ignore = body.get("files"), body.get("gitIgnore")
     if not isinstance(files, list) or len(files) > PREUPLOAD_LIMIT:
         raise bad_request(f"files must be a list of at most {PREUPLOAD_LIMIT} entries; ask in several requests.")
@@ -130,7 +130,7 @@ def _next_pull_request(repository: Repository) -> str:
 async def paths_info(exchange: Exchange) -> Response:
     """``POST .../paths-info/{rev}``: form or JSON; unknown paths are left out."""
     repository = await exchange.readable()
-    commit_id = repository.resolve(exchange.target.revision or "main")
+    commit_id = exchange.commit_read(repository)
     paths, expand = await requested_paths(exchange)
     if len(paths) > PATHS_LIMIT:
         raise too_large(f"At most {PATHS_LIMIT} paths a request; {len(paths)} were asked for.")
@@ -192,7 +192,7 @@ def _expanded(repository: Repository, commit_id: str, rows: list[dict[str, Any]]
 async def tree(exchange: Exchange) -> Response:
     """``GET .../tree/{rev}[/{path}]``: files and folders, paged."""
     repository = await exchange.readable()
-    commit_id = repository.resolve(exchange.target.revision or "main")
+    commit_id = exchange.commit_read(repository)
     query, options = exchange.request.query_params, exchange.hub.options
     expand = query.get("expand", "").lower() in {"true", "1"}
     recursive = query.get("recursive", "").lower() in {"true", "1"}

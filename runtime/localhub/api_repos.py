@@ -124,7 +124,7 @@ async def auth_check(exchange: Exchange) -> Response:
 async def info(exchange: Exchange) -> Response:
     """``GET /api/{type}s/{id}[/revision/{rev}]`` with ``blobs`` and ``expand``."""
     repository = await exchange.readable()
-    commit = repository.resolve(exchange.target.revision or "main")
+    commit = exchange.commit_read(repository)
     query = exchange.request.query_params
     blobs = query.get("blobs", "").lower() in {"true", "1"}
     answer = await run_sync(_info, repository, commit, blobs)
@@ -181,7 +181,7 @@ async def refs(exchange: Exchange) -> Response:
 async def commits(exchange: Exchange) -> Response:
     """``GET .../commits/{rev}``: newest first, paged."""
     repository = await exchange.readable()
-    commit = repository.resolve(exchange.target.revision or "main")
+    commit = exchange.commit_read(repository)
     page = exchange.number_parameter("p", 0)
     limit = min(exchange.number_parameter("limit", exchange.hub.options.commits_page), 1000) or 1
     history = list(repository.history(commit))

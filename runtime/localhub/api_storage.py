@@ -185,7 +185,7 @@ async def lfs_verify(exchange: Exchange) -> Response:
 async def resolve(exchange: Exchange) -> Response:
     """``HEAD|GET .../resolve/{rev}/{path}``: content of regular files, a redirect to storage for LFS."""
     repository = await exchange.readable()
-    commit = repository.resolve(exchange.target.revision or "main")
+    commit = exchange.commit_read(repository)
     entry = (await run_sync(repository.tree, commit)).get(exchange.target.path)
     if entry is None:
         raise entry_not_found(commit=commit)

@@ -2,11 +2,12 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from anyio.to_thread import run_sync
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from .access import Identity
@@ -47,6 +48,7 @@ class Exchange:
     sent_bytes: int = 0
     hold_s: float = 0.0
     hold_slot: bool = False
+    lag_commits: int = 0
     url_ttl_s: float | None = None
     stall_request_after: int | None = None
     stall_answer_after: int | None = None
@@ -107,6 +109,18 @@ class Exchange:
         repo_type, repo_id = self._repo_name()
         return await run_sync(self.hub.access.writable, self.hub.state, self.identity, repo_type, repo_id)
 
+    def commit_read(self, repository: Repository) -> str:
+        """The commit that a read is answered from: what the revision stands for, or stood for when reads lag.
+
+        Raises:
+            HubRefusal: 404 ``RevisionNotFound``.
+        """
+        revision = self.target.revision or "main"
+        commit = repository.resolve(revision)
+        if commit.startswith(revision):
+            return commit  # a commit id is exact
+        return [record.id for record in islice(repository.history(commit), self.lag_commits + 1)][-1]
+
     def _repo_name(self) -> tuple[RepoType, str]:
         if self.target.repo_type is None or self.target.repo_id is None:
             raise repo_not_found()
@@ -123,7 +137,14 @@ class Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """Send a piece of the answer, damaged, cut or held back as the rules say."""
+        """Send a piece of the answer, damaged, cut or held back as the rules say.
+
+        Raises:
+            ClientDisconnect: nobody is there to take it.
+            ConnectionDropped: a rule cuts the answer here.
+        """
+        if self.lost is not None and self.lost.is_set():
+            raise ClientDisconnect
         if message["type"] == "http.response.start":
             if self.stall_answer_after == 0:
                 await self._stall_answer()

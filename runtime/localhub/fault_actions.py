@@ -72,6 +72,8 @@ async def run_with_faults(exchange: Exchange, fired: list[f.Rule], handle: Handl
                     hub.access.revoke(exchange.identity.key)
                     exchange.identity = None
                     instead = instead or refusal_answer(HubRefusal(401, "Invalid credentials in Authorization header"))
+            case f.Lag(commits=commits):
+                exchange.lag_commits = commits
             case f.ExpireGrant(after_s=after_s):
                 exchange.url_ttl_s = after_s
             case f.DropBefore(reset=reset):

@@ -114,6 +114,12 @@ class ForeignCommit(_Strict, tag="foreign_commit", frozen=True):
     title: str = "Commit of another writer"
 
 
+class Lag(_Strict, tag="lag", frozen=True):
+    """This read by branch or tag name is answered as it was so many commits ago."""
+
+    commits: _Ordinal = 1
+
+
 class ExpireGrant(_Strict, tag="expire_grant", frozen=True):
     """Storage URLs in this answer (LFS batch, resolve) are valid for this long only."""
 
@@ -137,6 +143,7 @@ Action = (
     | HoldSlot
     | Corrupt
     | ForeignCommit
+    | Lag
     | ExpireGrant
     | RevokeToken
 )

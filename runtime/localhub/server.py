@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -95,7 +96,9 @@ def _listen(options: HubServeOptions) -> socket.socket:
 
 async def _end_connections(state: ServerState, grace_s: float) -> None:
     for connection in list(state.connections):
-        connection.shutdown()
+        # A connection that broke HTTP's rules cannot be closed by them; it is aborted below.
+        with contextlib.suppress(h11.LocalProtocolError):
+            connection.shutdown()
     if state.tasks:
         await asyncio.wait(list(state.tasks), timeout=grace_s)
     for connection in list(state.connections):

@@ -161,6 +161,26 @@ def test_a_foreign_commit_may_delete_or_be_generated(hub: LocalHubUnderTest, cli
     assert (len(heads), len(trees)) == (3, 4)
 
 
+def test_reads_by_name_may_lag(hub: LocalHubUnderTest, client: httpx.Client) -> None:
+    """Listing, tree, info, paths and content are those before the commit; by its id it is there (section 12)."""
+    before = hub.head("local/data")
+    landed_id = commit(client, put("a.txt", b"new")).json()["commitOid"]
+    kinds = ["commits", "tree", "repo-info", "paths-info", "resolve", "preupload"]
+    hub.fault("lag", {"do": "lag"}, kind=kinds)
+    assert [row["id"] for row in client.get(f"{API}/commits/main").json()] == [before]
+    assert client.get(API).json()["sha"] == before
+    assert [row["path"] for row in client.get(f"{API}/tree/main").json()] == [".gitattributes"]
+    assert client.post(f"{API}/paths-info/main", data={"paths": ["a.txt"]}).json() == []
+    assert client.head(TEXT).status_code == 404
+    files = [{"path": "a.txt", "size": 3, "sample": ""}]
+    assert "oid" not in client.post(f"{API}/preupload/main", json={"files": files}).json()["files"][0]
+    assert client.get(f"{API}/commits/{landed_id}").json()[0]["id"] == landed_id
+    assert client.get(TEXT.replace("main", landed_id)).content == b"new"
+    assert commit(client, put("b"), parentCommit=before).status_code == 412
+    hub.fault("lag", {"do": "lag", "commits": 99}, kind=kinds)
+    assert [row["id"] for row in client.get(f"{API}/commits/main").json()] == [before]
+
+
 def test_expired_grants(hub: LocalHubUnderTest, client: httpx.Client) -> None:
     """The batch answer looks good, the PUT is 403; the next batch answer is good again."""
     hub.fault("late", {"do": "expire_grant"}, kind="lfs-batch", times=1)

@@ -183,3 +183,22 @@ def test_private_files_are_private(hub: LocalHubUnderTest) -> None:
     """The secret that signs storage addresses, and the logs, are their owner's alone."""
     for name in ("hub.json", "commits.jsonl", "requests.jsonl", "lock"):
         assert os.stat(hub.root / name).st_mode & 0o077 == 0, name
+
+
+def test_a_download_that_nobody_takes_ends(tmp_path: Path) -> None:
+    """A client that leaves in the middle of a large answer ends it; the log says so."""
+    with running_local_hub(tmp_path / "hub", repositories=("a/b",)) as hub:
+        size = 9 * 1024 * 1024
+        assert commit_to(hub.url, "a/b", "x.txt", b"x" * size).status_code == 200
+        hub.fault("held", {"do": "stall_answer", "after_bytes": 300_000}, kind="resolve")
+        with socket.create_connection(("127.0.0.1", int(hub.url.rpartition(":")[2]))) as raw:
+            raw.sendall(b"GET /datasets/a/b/resolve/main/x.txt HTTP/1.1\r\nHost: x\r\n\r\n")
+            hub.wait_stalled("held")
+        (row,) = hub.wait_logged("resolve")
+        assert row["outcome"] == "dropped"
+        assert row["bytes_out"] < size
+        hub.clear_faults()
+        with socket.create_connection(("127.0.0.1", int(hub.url.rpartition(":")[2]))) as raw:
+            raw.sendall(b"GET /datasets/a/b/resolve/main/x.txt HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert raw.recv(9) == b"HTTP/1.1 "
+        assert hub.wait_logged("resolve", 2)[1]["outcome"] == "disconnected"

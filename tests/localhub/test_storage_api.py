@@ -226,3 +226,34 @@ def test_models_resolve_without_a_prefix(client: httpx.Client) -> None:
     commit(client, put("a", b"new")).raise_for_status()
     assert client.get(f"/datasets/local/data/resolve/{old}/a").content == b"old"
     assert client.get("/datasets/local/data/resolve/main/a").content == b"new"
+
+
+def test_an_empty_file_can_be_read(client: httpx.Client) -> None:
+    """No bytes, length 0; a range of nothing cannot be satisfied."""
+    commit(client, put("d/a.txt", b"")).raise_for_status()
+    answer = client.get(TEXT)
+    assert (answer.content, answer.headers["Content-Length"]) == (b"", "0")
+    assert client.get(TEXT, headers={"Range": "bytes=0-"}).status_code == 416
+
+
+def test_a_large_file_comes_in_many_pieces(client: httpx.Client) -> None:
+    """Every byte in order, also from the middle."""
+    content = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(40_000))
+    upload_in_parts(client, content)
+    commit(client, put_lfs("l.bin", content)).raise_for_status()
+    url = client.head("/datasets/local/data/resolve/main/l.bin").headers["Location"]
+    assert plain.get(url).content == content
+    assert plain.get(url, headers={"Range": "bytes=300000-"}).content == content[300_000:]
+
+
+def upload_in_parts(client: httpx.Client, content: bytes) -> None:
+    """A multipart upload as a client does it."""
+    (row,) = batch(client, content)
+    links = dict(row["actions"]["upload"]["header"])
+    size = int(links.pop("chunk_size"))
+    parts = []
+    for number in range(1, len(links) + 1):
+        piece = content[(number - 1) * size : number * size]
+        parts.append({"partNumber": number, "etag": plain.put(links[str(number)], content=piece).headers["ETag"]})
+    done = {"oid": row["oid"], "parts": parts}
+    plain.post(row["actions"]["upload"]["href"], json=done).raise_for_status()
