@@ -7,14 +7,17 @@ the index of an open attempt, or a copy of a bundle that is not settled. Equal b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
-from sqlalchemy import Connection, delete, func, insert, or_, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from ...actors.store_operations import ReadContents, ReadSamples
 from .schema import attempt_files, attempts, bundle_files, contents, is_true, run_paths
 
-_AT_ONCE = 400
+_KNOWN: Final = contents.alias("known")
+_FREED: Final = "conveyor.freed"
+_AT_ONCE: Final = 400
 """Values in one list of a statement; databases bound their number."""
 
 
@@ -27,18 +30,14 @@ def in_chunks(values: Iterable[str]) -> Iterator[Sequence[str]]:
 
 def keep_contents(connection: Connection, kept: Mapping[str, bytes]) -> None:
     """Keep bytes under their SHA-256, where they are not kept already."""
-    if not kept:
-        return
-    known: set[str] = set()
-    for chunk in in_chunks(kept):
-        known.update(connection.scalars(select(contents.c.sha256).where(contents.c.sha256.in_(chunk))))
-    rows = [
-        {"sha256": sha256, "size_bytes": len(content), "content": content}
-        for sha256, content in kept.items()
-        if sha256 not in known
-    ]
-    if rows:
-        connection.execute(insert(contents), rows)
+    if kept:
+        connection.execute(
+            _KEEP,
+            [
+                {"new_sha256": sha256, "new_size_bytes": len(content), "new_content": content}
+                for sha256, content in kept.items()
+            ],
+        )
 
 
 def find_missing(connection: Connection, sha256s: Iterable[str]) -> set[str]:
@@ -47,12 +46,6 @@ def find_missing(connection: Connection, sha256s: Iterable[str]) -> set[str]:
     for chunk in in_chunks(missing):
         missing.difference_update(connection.scalars(select(contents.c.sha256).where(contents.c.sha256.in_(chunk))))
     return missing
-
-
-def drop_unneeded(connection: Connection, sha256s: Iterable[str]) -> None:
-    """Forget those of these contents that nothing needs any more."""
-    for chunk in in_chunks(sha256s):
-        connection.execute(delete(contents).where(contents.c.sha256.in_(chunk), is_unneeded()))
 
 
 def is_unneeded() -> ColumnElement[bool]:
@@ -64,6 +57,34 @@ def is_unneeded() -> ColumnElement[bool]:
         select(bundle_files.c.name).where(bundle_files.c.sha256 == contents.c.sha256, is_true(bundle_files.c.is_kept)),
     )
     return ~or_(*(need.correlate(contents).exists() for need in needs))
+
+
+_KEEP: Final = insert(contents).from_select(
+    ["sha256", "size_bytes", "content"],
+    select(
+        bindparam("new_sha256", type_=contents.c.sha256.type),
+        bindparam("new_size_bytes", type_=contents.c.size_bytes.type),
+        bindparam("new_content", type_=contents.c.content.type),
+    ).where(~select(_KNOWN.c.sha256).where(_KNOWN.c.sha256 == bindparam("new_sha256")).exists()),
+)
+
+
+def drop_unneeded(connection: Connection, sha256s: Iterable[str]) -> None:
+    """Forget those of these contents that nothing needs once the transaction is about to end."""
+    freed: set[str] = connection.info.setdefault(_FREED, set())
+    freed.update(sha256s)
+
+
+def finish_contents(connection: Connection) -> None:
+    """The last act of every transaction: forget what its operations freed, if nothing needs it now."""
+    freed: set[str] = connection.info.pop(_FREED, set())
+    for chunk in in_chunks(freed):
+        connection.execute(delete(contents).where(contents.c.sha256.in_(chunk), is_unneeded()))
+
+
+def discard_freed(connection: Connection) -> None:
+    """A transaction was taken back: it freed nothing."""
+    connection.info.pop(_FREED, None)
 
 
 def read_contents(connection: Connection, operation: ReadContents) -> Mapping[str, bytes]:
@@ -86,7 +107,9 @@ def read_samples(connection: Connection, operation: ReadSamples) -> Mapping[str,
 
 
 __all__ = [
+    "discard_freed",
     "drop_unneeded",
+    "finish_contents",
     "find_missing",
     "in_chunks",
     "is_unneeded",

@@ -6,15 +6,14 @@ nothing while nothing is pending, and any text handed over while one is pending 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-
-from sqlalchemy import RowMapping
 
 from ...protocol.path_state import IncomingBytes, PathState, hand_over, landed
 
 
-def entry_state(run: RowMapping) -> PathState | None:
+def entry_state(run: Mapping[Any, Any]) -> PathState | None:
     """The pure state of a run's entry, None before the first."""
     if run["entry_text"] is None:
         return None

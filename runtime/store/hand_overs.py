@@ -1,26 +1,27 @@
-"""Run files as they are handed over (hand-over protocol, section 5.4)."""
+"""Run files as they are handed over (hand-over protocol, section 5.4).
+
+Hand-overs to one repository that share a transaction are worked out together: their paths are read once, each goes
+through the pure rules in its turn, and what came of all of them is written once.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, case, func, insert, literal, select, union, update
+from sqlalchemy import Connection, RowMapping, bindparam, insert, select, update
 
-from ...actors.store_operations import (
-    FlushEverything,
-    PendingRunFiles,
-    ReadPending,
-    ReadRunReceipt,
-    RecordRunFiles,
-    RunFilesRecorded,
-)
+from ...actors.store_operations import IncomingFile, PendingRunFiles, ReadPending, RecordRunFiles, RunFilesRecorded
 from ...protocol.digests import ContentDigests
 from ...protocol.path_state import IncomingBytes, PathState, hand_over
 from ...protocol.schedule import due_unix_s
 from ...protocol.work import PendingEntry, PendingPath
-from .contents import drop_unneeded, keep_contents
+from .contents import drop_unneeded, in_chunks, keep_contents
+from .due_times import hasten_run
 from .entries import entry_columns, entry_state, take_entry
 from .paths import (
+    HandedOver,
     columns_of,
     first_version_after,
     read_in_flight,
@@ -30,198 +31,240 @@ from .paths import (
     state_of,
     update_paths,
 )
-from .receipts import read_run_receipt
-from .schema import is_true, run_hand_overs, run_paths, runs
+from .receipts import read_run_receipts
+from .schema import is_true, run_paths, runs
 from .tallies import Tally, add_tally, lock_repository
+
+_NEW_PATH: Final = insert(run_paths)
+_NEW_RUN: Final = insert(runs)
+_ENTRY_COLUMNS: Final = (
+    *("entry_text", "entry_version", "entry_settled_version", "entry_is_pending", "entry_due_unix_s"),
+    *("entry_is_forced", "entry_interval_s", "entry_since_unix_s"),
+)
+_TAKEN_COLUMNS: Final = ("endpoint", "updated_unix_s", *_ENTRY_COLUMNS)
+_RUNS: Final = select(runs).where(
+    runs.c.repository == bindparam("of_repository"), runs.c.run_id.in_(bindparam("run_ids", expanding=True))
+)
+_CHANGE_RUN: Final = (
+    update(runs)
+    .where(runs.c.repository == bindparam("of_repository"), runs.c.run_id == bindparam("of_run"))
+    .values({name: bindparam(f"new_{name}") for name in _TAKEN_COLUMNS})
+)
+_NO_ENTRY: Final[dict[str, Any]] = {
+    "entry_text": None,
+    "entry_version": 0,
+    "entry_settled_version": 0,
+    "entry_is_pending": False,
+    "entry_due_unix_s": 0.0,
+    "entry_is_forced": False,
+    "entry_interval_s": 0.0,
+    "entry_since_unix_s": 0.0,
+}
 
 
 def record_run_files(connection: Connection, operation: RecordRunFiles) -> RunFilesRecorded:
     """Record a run-file hand-over."""
-    repository = lock_repository(connection, operation.repository)
-    due = due_unix_s(
-        flush=operation.flush,
-        now_unix_s=operation.now_unix_s,
-        last_commit_unix_s=repository["last_commit_unix_s"],
-        interval_s=operation.interval_s,
-    )
-    tally = Tally()
-    versions = _record_paths(connection, operation, repository, due, tally) if operation.files else ()
-    entry_version = 0
-    if operation.files or operation.index_entry_text is not None:
-        entry_version = _record_run(connection, operation, due, tally)
-    if operation.flush:
-        _hasten_run(connection, operation)
-    add_tally(connection, operation.repository, tally)
-    return RunFilesRecorded(
-        receipt=read_run_receipt(connection, ReadRunReceipt(operation.repository, operation.run_id)),
-        versions=versions,
-        has_entry=operation.index_entry_text is not None,
-        entry_version=entry_version,
-    )
+    return record_together(connection, [operation])[0]
 
 
-def _record_paths(
-    connection: Connection, operation: RecordRunFiles, repository: RowMapping, due: float, tally: Tally
-) -> tuple[tuple[str, int], ...]:
-    targets = [file.path for file in operation.files]
-    known = read_paths(connection, operation.repository, targets)
-    in_flight = (
-        read_in_flight(connection, operation.repository, targets)
-        if repository["open_delivery_id"] is not None
-        else set()
-    )
-    kept: dict[str, bytes] = {}
-    replaced: set[str] = set()
-    new_rows: list[dict[str, Any]] = []
-    changes: dict[str, dict[str, Any]] = {}
-    hand_overs: dict[str, tuple[int, bool]] = {}
-    for file in operation.files:
-        row = known.get(file.path)
-        incoming = IncomingBytes(file.digests.sha256, due, operation.flush, operation.interval_s)
-        before = None if row is None else state_of(row)
-        state = _take(before, row, incoming, is_in_flight=file.path in in_flight)
-        if row is None:
-            state = first_version_after(state, repository["pruned_version"])
-        columns = {
-            "run_id": operation.run_id,
-            "newest_git_oid": file.digests.git_oid,
-            "newest_size_bytes": file.digests.size_bytes,
-            "updated_unix_s": operation.now_unix_s,
-            "parked_code": None,
-            "parked_reason": None,
-            **columns_of(state),
-        }
-        is_waiting = row is not None and row["is_pending"]
-        columns["pending_since_unix_s"] = row["pending_since_unix_s"] if is_waiting and row else operation.now_unix_s
-        if row is None:
-            new_rows.append({"repository": operation.repository, "path": file.path, **columns})
-        else:
-            changes[file.path] = columns
-            replaced.add(row["newest_sha256"])
-        if state.is_pending:
-            kept[file.digests.sha256] = file.content
-        hand_overs[file.path] = (state.newest_version, state.is_pending)
-        _count_path(tally, row, before, state)
-    keep_contents(connection, kept)
-    if new_rows:
-        connection.execute(insert(run_paths), new_rows)
-    update_paths(connection, operation.repository, changes)
-    record_hand_overs(connection, operation.repository, operation.run_id, hand_overs)
-    settle_hand_overs(
-        connection,
-        operation.repository,
-        {path: hand_overs[path][0] for path in changes if not hand_overs[path][1]},
-    )
-    drop_unneeded(connection, replaced - kept.keys())
-    return tuple((path, version) for path, (version, _) in hand_overs.items())
+def record_together(connection: Connection, operations: Sequence[RecordRunFiles]) -> list[RunFilesRecorded]:
+    """Record several hand-overs, those to one repository in their order."""
+    answers: dict[int, RunFilesRecorded] = {}
+    for repository, group in _groups(operations):
+        answers |= _record_group(connection, repository, group)
+    return [answers[position] for position in range(len(operations))]
 
 
-def _take(
-    before: PathState | None, row: RowMapping | None, incoming: IncomingBytes, *, is_in_flight: bool
-) -> PathState:
+def _groups(operations: Sequence[RecordRunFiles]) -> Iterator[tuple[str, dict[int, RecordRunFiles]]]:
+    """Hand-overs by repository; a flush ends its group, because it changes what was pending until then."""
+    open_groups: dict[str, dict[int, RecordRunFiles]] = {}
+    for position, operation in enumerate(operations):
+        group = open_groups.setdefault(operation.repository, {})
+        group[position] = operation
+        if operation.flush:
+            yield operation.repository, open_groups.pop(operation.repository)
+    yield from open_groups.items()
+
+
+@dataclass(slots=True)
+class _Work:
+    """What a group of hand-overs makes of one repository, before it is written."""
+
+    repository: RowMapping
+    known: dict[str, RowMapping]
+    """Paths as they are in the store."""
+    in_flight: set[str]
+    known_runs: dict[str, RowMapping]
+    paths: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Columns of every path handed over, as they will be."""
+    newest: dict[str, IncomingFile] = field(default_factory=dict)
+    versions: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By run and path."""
+    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
+
+
+def _record_group(connection: Connection, name: str, group: dict[int, RecordRunFiles]) -> dict[int, RunFilesRecorded]:
+    targets = {file.path for operation in group.values() for file in operation.files}
+    touched = {op.run_id for op in group.values() if op.files or op.index_entry_text is not None}
+    repository = lock_repository(connection, name)
+    work = _Work(
+        repository=repository,
+        known=read_paths(connection, name, targets),
+        in_flight=(read_in_flight(connection, name, targets) if repository["open_delivery_id"] is not None else set()),
+        known_runs=_read_runs(connection, name, touched),
+    )
+    versions: dict[int, tuple[tuple[str, int], ...]] = {}
+    entry_versions: dict[int, int] = {}
+    for position, operation in group.items():
+        due = due_unix_s(
+            flush=operation.flush,
+            now_unix_s=operation.now_unix_s,
+            last_commit_unix_s=repository["last_commit_unix_s"],
+            interval_s=operation.interval_s,
+        )
+        versions[position] = tuple((file.path, _take_file(work, operation, file, due)) for file in operation.files)
+        entry_versions[position] = _take_run(work, operation, due) if operation.run_id in touched else 0
+    _write_paths(connection, name, work)
+    _write_runs(connection, name, work)
+    add_tally(connection, name, work.tally)
+    for operation in group.values():
+        if operation.flush:
+            hasten_run(connection, operation)
+    receipts = read_run_receipts(connection, name, {operation.run_id for operation in group.values()})
+    return {
+        position: RunFilesRecorded(
+            receipt=receipts[operation.run_id],
+            versions=versions[position],
+            has_entry=operation.index_entry_text is not None,
+            entry_version=entry_versions[position],
+        )
+        for position, operation in group.items()
+    }
+
+
+def _read_runs(connection: Connection, name: str, run_ids: set[str]) -> dict[str, RowMapping]:
+    found: dict[str, RowMapping] = {}
+    for chunk in in_chunks(run_ids):
+        rows = connection.execute(_RUNS, {"of_repository": name, "run_ids": chunk})
+        found.update((row["run_id"], row) for row in rows.mappings())
+    return found
+
+
+def _take_file(work: _Work, operation: RecordRunFiles, file: IncomingFile, due: float) -> int:
+    """Take one file; answers the version to wait for."""
+    row = work.paths.get(file.path) or work.known.get(file.path)
+    before = None if row is None else state_of(row)
+    is_aside = row is not None and row["is_parked"]
+    incoming = IncomingBytes(file.digests.sha256, due, operation.flush, operation.interval_s)
+    state = _next_state(before, incoming, is_aside=is_aside, is_in_flight=file.path in work.in_flight)
+    if before is None:
+        state = first_version_after(state, work.repository["pruned_version"])
+    waited = row is not None and row["is_pending"]
+    work.paths[file.path] = {
+        "run_id": operation.run_id,
+        "newest_git_oid": file.digests.git_oid,
+        "newest_size_bytes": file.digests.size_bytes,
+        "updated_unix_s": operation.now_unix_s,
+        "parked_code": None,
+        "parked_reason": None,
+        "pending_since_unix_s": row["pending_since_unix_s"] if waited and row is not None else operation.now_unix_s,
+        **columns_of(state),
+    }
+    work.newest[file.path] = file
+    work.versions[operation.run_id, file.path] = state.newest_version
+    _count_path(work.tally, before, state, is_aside=is_aside)
+    return state.newest_version
+
+
+def _next_state(before: PathState | None, incoming: IncomingBytes, *, is_aside: bool, is_in_flight: bool) -> PathState:
     """The pure transition; a path that was set aside starts anew, whatever bytes come."""
-    if before is None or row is None or not row["is_parked"]:
+    if before is None or not is_aside:
         return hand_over(before, incoming, is_in_flight=is_in_flight)
-    aside = PathState(**{**_fields(before), "settled_version": before.newest_version})
+    aside = replace(before, settled_version=before.newest_version)
     after = hand_over(aside, incoming, is_in_flight=is_in_flight)
-    if after.is_pending:
-        return PathState(**{**_fields(after), "settled_version": before.settled_version})
-    return after
+    return replace(after, settled_version=before.settled_version) if after.is_pending else after
 
 
-def _fields(state: PathState) -> dict[str, Any]:
-    return {name: getattr(state, name) for name in PathState.__slots__}
-
-
-def _count_path(tally: Tally, row: RowMapping | None, before: PathState | None, after: PathState) -> None:
+def _count_path(tally: Tally, before: PathState | None, after: PathState, *, is_aside: bool) -> None:
     if before is not None and after.newest_version == before.newest_version:
         return
     tally.accepted += 1
-    if row is not None and row["is_parked"]:
-        tally.parked -= 1
+    if before is not None and before.is_pending:
         tally.superseded += 1
-    elif before is not None and before.is_pending:
-        tally.superseded += 1
+        tally.parked -= int(is_aside)
     if not after.is_pending:
         tally.delivered += 1
 
 
-def _record_run(connection: Connection, operation: RecordRunFiles, due: float, tally: Tally) -> int:
-    """Make or touch the run's row, and take its entry; answers the entry's version."""
-    is_this = (runs.c.repository == operation.repository) & (runs.c.run_id == operation.run_id)
-    run = connection.execute(select(runs).where(is_this)).mappings().first()
-    columns: dict[str, Any] = {"endpoint": operation.endpoint, "updated_unix_s": operation.now_unix_s}
-    version = 0
-    if operation.index_entry_text is not None:
-        text = operation.index_entry_text
-        before = None if run is None else entry_state(run)
-        state = take_entry(before, text, IncomingBytes(text, due, operation.flush, operation.interval_s))
-        columns |= entry_columns(state)
-        version = state.newest_version
-        was_pending = before is not None and before.is_pending
-        if not was_pending:
-            columns["entry_since_unix_s"] = operation.now_unix_s
-        if before is None or before.newest_version != version:
-            tally.accepted += 1
-            tally.superseded += int(was_pending)
-    if run is None:
-        columns = {"entry_is_pending": False, "entry_is_forced": False, **columns}
-        connection.execute(insert(runs).values(repository=operation.repository, run_id=operation.run_id, **columns))
-    else:
-        connection.execute(update(runs).where(is_this).values(**columns))
-    return version
+def _take_run(work: _Work, operation: RecordRunFiles, due: float) -> int:
+    """Touch the run, and take its entry; answers the entry's version."""
+    row = work.runs.get(operation.run_id) or work.known_runs.get(operation.run_id) or _NO_ENTRY
+    columns = {name: row[name] for name in _ENTRY_COLUMNS}
+    columns |= {"endpoint": operation.endpoint, "updated_unix_s": operation.now_unix_s}
+    work.runs[operation.run_id] = columns
+    if operation.index_entry_text is None:
+        return 0
+    text = operation.index_entry_text
+    before = entry_state(columns)
+    state = take_entry(before, text, IncomingBytes(text, due, operation.flush, operation.interval_s))
+    was_pending = before is not None and before.is_pending
+    if before is None or before.newest_version != state.newest_version:
+        work.tally.accepted += 1
+        work.tally.superseded += int(was_pending)
+    if not was_pending:
+        columns["entry_since_unix_s"] = operation.now_unix_s
+    columns |= entry_columns(state)
+    return state.newest_version
 
 
-def _hasten_run(connection: Connection, operation: RecordRunFiles) -> None:
-    """A flush: everything that the run has pending is due now, and stays so whatever lands meanwhile (finding W6)."""
-    now = operation.now_unix_s
-    waited_for = select(run_hand_overs.c.path).where(
-        run_hand_overs.c.repository == operation.repository,
-        run_hand_overs.c.run_id == operation.run_id,
-        is_true(run_hand_overs.c.is_pending),
+def _write_paths(connection: Connection, name: str, work: _Work) -> None:
+    pending = {path for path, columns in work.paths.items() if columns["is_pending"]}
+    kept = {work.newest[path].digests.sha256: work.newest[path].content for path in pending}
+    keep_contents(connection, kept)
+    new = [
+        {"repository": name, "path": path, **columns} for path, columns in work.paths.items() if path not in work.known
+    ]
+    if new:
+        connection.execute(_NEW_PATH, new)
+    update_paths(connection, name, {path: work.paths[path] for path in work.known})
+    record_hand_overs(
+        connection,
+        name,
+        [
+            HandedOver(
+                run_id=run_id,
+                path=path,
+                version=version,
+                is_pending=path in pending and version > work.paths[path]["settled_version"],
+                last_run_id=work.known[path]["run_id"] if path in work.known else None,
+            )
+            for (run_id, path), version in work.versions.items()
+        ],
     )
-    connection.execute(
-        update(run_paths)
-        .where(
-            run_paths.c.repository == operation.repository,
-            run_paths.c.path.in_(waited_for),
-            is_true(run_paths.c.is_pending),
-        )
-        .values(due_unix_s=_no_later(run_paths.c.due_unix_s, now), is_forced=True)
+    settle_hand_overs(
+        connection,
+        name,
+        {path: work.paths[path]["newest_version"] for path in work.known if path not in pending},
     )
-    connection.execute(
-        update(runs)
-        .where(
-            runs.c.repository == operation.repository,
-            runs.c.run_id == operation.run_id,
-            is_true(runs.c.entry_is_pending),
-        )
-        .values(entry_due_unix_s=_no_later(runs.c.entry_due_unix_s, now), entry_is_forced=True)
-    )
+    drop_unneeded(connection, {row["newest_sha256"] for row in work.known.values()} - kept.keys())
 
 
-def flush_everything(connection: Connection, operation: FlushEverything) -> int:
-    """Make every pending run file and entry due now."""
-    now = operation.now_unix_s
-    connection.execute(
-        update(run_paths)
-        .where(is_true(run_paths.c.is_pending))
-        .values(due_unix_s=_no_later(run_paths.c.due_unix_s, now), is_forced=True)
-    )
-    connection.execute(
-        update(runs)
-        .where(is_true(runs.c.entry_is_pending))
-        .values(entry_due_unix_s=_no_later(runs.c.entry_due_unix_s, now), entry_is_forced=True)
-    )
-    pending = union(
-        select(run_paths.c.repository).where(is_true(run_paths.c.is_pending)),
-        select(runs.c.repository).where(is_true(runs.c.entry_is_pending)),
-    ).subquery()
-    return int(connection.scalar(select(func.count()).select_from(pending)) or 0)
-
-
-def _no_later(column: Any, now_unix_s: float) -> Any:
-    return case((column > now_unix_s, literal(now_unix_s)), else_=column)
+def _write_runs(connection: Connection, name: str, work: _Work) -> None:
+    new = [
+        {"repository": name, "run_id": run_id, **columns}
+        for run_id, columns in work.runs.items()
+        if run_id not in work.known_runs
+    ]
+    changed = [
+        {"of_repository": name, "of_run": run_id, **{f"new_{column}": columns[column] for column in _TAKEN_COLUMNS}}
+        for run_id, columns in work.runs.items()
+        if run_id in work.known_runs
+    ]
+    if new:
+        connection.execute(_NEW_RUN, new)
+    if changed:
+        connection.execute(_CHANGE_RUN, changed)
 
 
 def read_pending(connection: Connection, operation: ReadPending) -> PendingRunFiles:
@@ -251,4 +294,4 @@ def read_pending(connection: Connection, operation: ReadPending) -> PendingRunFi
     )
 
 
-__all__ = ["flush_everything", "read_pending", "record_run_files"]
+__all__ = ["read_pending", "record_run_files", "record_together"]

@@ -13,14 +13,26 @@ from sqlalchemy import Connection
 
 from ...actors import store_operations as asked
 from ...protocol.errors import LocalProtocolError
-from . import agenda, attempts, bundles, contents, hand_overs, leases, receipts, retention, settlement, troubles
+from . import (
+    agenda,
+    attempts,
+    bundles,
+    contents,
+    due_times,
+    hand_overs,
+    leases,
+    receipts,
+    retention,
+    settlement,
+    troubles,
+)
 
 R = TypeVar("R")
 
 WRITES: Final[Mapping[type, Callable[[Connection, Any], Any]]] = {
     asked.RecordRunFiles: hand_overs.record_run_files,
     asked.RecordBundle: bundles.record_bundle,
-    asked.FlushEverything: hand_overs.flush_everything,
+    asked.FlushEverything: due_times.flush_everything,
     asked.AcquireLease: leases.acquire_lease,
     asked.RenewLease: leases.renew_lease,
     asked.ReleaseLease: leases.release_lease,

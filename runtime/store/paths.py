@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, Update, and_, bindparam, delete, insert, select, update
 
 from ...protocol.path_state import PathState
 from .contents import in_chunks
 from .schema import attempt_files, run_hand_overs, run_paths
+
+_BY_PATH: Final = (
+    select(run_paths)
+    .where(
+        run_paths.c.repository == bindparam("of_repository"), run_paths.c.path.in_(bindparam("paths", expanding=True))
+    )
+    .with_for_update()
+)
 
 
 def read_paths(connection: Connection, repository: str, paths: Iterable[str]) -> dict[str, RowMapping]:
     """The rows of these paths, by path; unknown ones are left out."""
     found: dict[str, RowMapping] = {}
     for chunk in in_chunks(paths):
-        rows = connection.execute(
-            select(run_paths).where(run_paths.c.repository == repository, run_paths.c.path.in_(chunk)).with_for_update()
-        )
+        rows = connection.execute(_BY_PATH, {"of_repository": repository, "paths": chunk})
         found.update((row["path"], row) for row in rows.mappings())
     return found
 
@@ -38,7 +45,7 @@ def read_in_flight(connection: Connection, repository: str, paths: Iterable[str]
     return found
 
 
-def state_of(row: RowMapping) -> PathState:
+def state_of(row: Mapping[Any, Any]) -> PathState:
     """The pure state that a row stands for."""
     return PathState(
         newest_version=row["newest_version"],
@@ -78,36 +85,69 @@ def first_version_after(state: PathState, pruned_version: int) -> PathState:
 
 def update_paths(connection: Connection, repository: str, changes: Mapping[str, Mapping[str, Any]]) -> None:
     """Set columns of several paths; each change names the same columns."""
-    if not changes:
-        return
-    names = next(iter(changes.values())).keys()
-    statement = (
+    if changes:
+        names = tuple(next(iter(changes.values())))
+        rows = [{"of_repository": repository, "of_path": path, **change} for path, change in changes.items()]
+        connection.execute(_update_of(names), rows)
+
+
+@cache
+def _update_of(names: tuple[str, ...]) -> Update:
+    return (
         update(run_paths)
         .where(run_paths.c.repository == bindparam("of_repository"), run_paths.c.path == bindparam("of_path"))
         .values({name: bindparam(name) for name in names})
     )
-    rows = [{"of_repository": repository, "of_path": path, **change} for path, change in changes.items()]
-    connection.execute(statement, rows)
 
 
-def record_hand_overs(
-    connection: Connection, repository: str, run_id: str, versions: Mapping[str, tuple[int, bool]]
-) -> None:
-    """Remember that a run handed these paths over: the version of each, and whether it is pending."""
-    for chunk in in_chunks(versions):
-        connection.execute(
-            delete(run_hand_overs).where(
-                run_hand_overs.c.repository == repository,
-                run_hand_overs.c.run_id == run_id,
-                run_hand_overs.c.path.in_(chunk),
-            )
-        )
-    rows = [
-        {"repository": repository, "run_id": run_id, "path": path, "version": version, "is_pending": is_pending}
-        for path, (version, is_pending) in versions.items()
-    ]
-    if rows:
-        connection.execute(insert(run_hand_overs), rows)
+_THIS_HAND_OVER: Final = and_(
+    run_hand_overs.c.repository == bindparam("of_repository"),
+    run_hand_overs.c.run_id == bindparam("of_run"),
+    run_hand_overs.c.path == bindparam("of_path"),
+)
+_HAND_OVER: Final = insert(run_hand_overs)
+_HAND_OVER_AGAIN: Final = (
+    update(run_hand_overs)
+    .where(_THIS_HAND_OVER)
+    .values(version=bindparam("new_version"), is_pending=bindparam("new_is_pending"))
+)
+_FORGET_HAND_OVER: Final = delete(run_hand_overs).where(_THIS_HAND_OVER)
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """One path that a run handed over: the version, and whether that waits."""
+
+    run_id: str
+    path: str
+    version: int
+    is_pending: bool
+    last_run_id: str | None
+    """Who had handed the path over before, if anybody had."""
+
+
+def record_hand_overs(connection: Connection, repository: str, handed_over: Iterable[HandedOver]) -> None:
+    """Remember which run handed which paths over."""
+    again, unsure, new = [], [], []
+    for handed in handed_over:
+        this = {"of_repository": repository, "of_run": handed.run_id, "of_path": handed.path}
+        row = {
+            "repository": repository,
+            "run_id": handed.run_id,
+            "path": handed.path,
+            "version": handed.version,
+            "is_pending": handed.is_pending,
+        }
+        if handed.last_run_id == handed.run_id:
+            # Whoever handed a path over last has its row.
+            again.append({**this, "new_version": handed.version, "new_is_pending": handed.is_pending})
+            continue
+        if handed.last_run_id is not None:
+            unsure.append(this)
+        new.append(row)
+    for statement, rows in ((_HAND_OVER_AGAIN, again), (_FORGET_HAND_OVER, unsure), (_HAND_OVER, new)):
+        if rows:
+            connection.execute(statement, rows)
 
 
 def settle_hand_overs(connection: Connection, repository: str, settled: Mapping[str, int]) -> None:
@@ -138,6 +178,7 @@ def _mark(connection: Connection, repository: str, versions: Mapping[str, int], 
 
 
 __all__ = [
+    "HandedOver",
     "columns_of",
     "first_version_after",
     "read_in_flight",

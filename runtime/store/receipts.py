@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, func, select
+from collections.abc import Iterable
+from typing import Final
+
+from sqlalchemy import Connection, RowMapping, bindparam, func, select
 
 from ...actors.store_operations import AreSettled, CommittedFile, ReadCommitted, ReadRunReceipt
 from ...protocol.receipts import DeliveryCode, RunFilesReceipt, RunFilesStatus
 from .contents import in_chunks
 from .schema import is_true, repositories, run_hand_overs, run_paths, runs
 
+_PENDING_FILES: Final = (
+    select(func.count())
+    .select_from(run_hand_overs)
+    .where(
+        run_hand_overs.c.repository == runs.c.repository,
+        run_hand_overs.c.run_id == runs.c.run_id,
+        is_true(run_hand_overs.c.is_pending),
+    )
+    .correlate(runs)
+)
+_RECEIPTS: Final = select(runs, _PENDING_FILES.scalar_subquery().label("pending_files")).where(
+    runs.c.repository == bindparam("of_repository"), runs.c.run_id.in_(bindparam("run_ids", expanding=True))
+)
+
 
 def read_run_receipt(connection: Connection, operation: ReadRunReceipt) -> RunFilesReceipt:
     """A run's receipt (hand-over protocol, section 4.1): what it handed over and is pending, by whichever run now."""
-    repository, run_id = operation.repository, operation.run_id
-    run = (
-        connection.execute(select(runs).where(runs.c.repository == repository, runs.c.run_id == run_id))
-        .mappings()
-        .first()
-    )
-    pending = connection.scalar(
-        select(func.count())
-        .select_from(run_hand_overs)
-        .where(
-            run_hand_overs.c.repository == repository,
-            run_hand_overs.c.run_id == run_id,
-            is_true(run_hand_overs.c.is_pending),
-        )
-    )
-    pending_files = int(pending or 0)
-    if run is None:
-        return RunFilesReceipt(
-            status=RunFilesStatus.RECORDED, repository=repository, run_id=run_id, pending_files=pending_files
-        )
+    return read_run_receipts(connection, operation.repository, [operation.run_id])[operation.run_id]
+
+
+def read_run_receipts(connection: Connection, repository: str, run_ids: Iterable[str]) -> dict[str, RunFilesReceipt]:
+    """The receipts of several runs; one never heard of has zeros."""
+    found: dict[str, RunFilesReceipt] = {}
+    for chunk in in_chunks(run_ids):
+        rows = connection.execute(_RECEIPTS, {"of_repository": repository, "run_ids": chunk})
+        found.update((row["run_id"], _receipt(row)) for row in rows.mappings())
+        for run_id in chunk:
+            if run_id not in found:
+                found[run_id] = RunFilesReceipt(status=RunFilesStatus.RECORDED, repository=repository, run_id=run_id)
+    return found
+
+
+def _receipt(run: RowMapping) -> RunFilesReceipt:
     return RunFilesReceipt(
         status=RunFilesStatus.RECORDED,
-        repository=repository,
-        run_id=run_id,
-        pending_files=pending_files + int(run["entry_is_pending"]),
+        repository=run["repository"],
+        run_id=run["run_id"],
+        pending_files=run["pending_files"] + int(run["entry_is_pending"]),
         files_attempted=run["files_attempted"],
         files_committed=run["files_committed"],
         commit_attempts=run["commit_attempts"],
@@ -106,4 +119,4 @@ def _is_entry_settled(connection: Connection, operation: AreSettled) -> bool:
     return not run.entry_is_pending
 
 
-__all__ = ["are_settled", "read_committed", "read_run_receipt"]
+__all__ = ["are_settled", "read_committed", "read_run_receipt", "read_run_receipts"]

@@ -8,9 +8,9 @@ bundle is one item.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, Integer, RowMapping, bindparam, insert, select, update
 
 from .schema import repositories
 
@@ -25,13 +25,22 @@ class Tally:
     parked: int = 0
 
 
+_TOTALS: Final = ("accepted", "delivered", "superseded", "parked")
+_THIS: Final = repositories.c.repository == bindparam("of_repository")
+_ROW: Final = select(repositories).where(_THIS).with_for_update()
+_ADD: Final = (
+    update(repositories)
+    .where(_THIS)
+    .values({name: repositories.c[name] + bindparam(f"added_{name}", type_=Integer()) for name in _TOTALS})
+)
+
+
 def lock_repository(connection: Connection, repository: str) -> RowMapping:
     """Give the repository's row, made if need be, and keep other writers of it away until the transaction ends."""
-    query = select(repositories).where(repositories.c.repository == repository).with_for_update()
-    row = connection.execute(query).mappings().first()
+    row = connection.execute(_ROW, {"of_repository": repository}).mappings().first()
     if row is None:
         connection.execute(insert(repositories).values(repository=repository))
-        row = connection.execute(query).mappings().one()
+        row = connection.execute(_ROW, {"of_repository": repository}).mappings().one()
     return row
 
 
@@ -42,13 +51,11 @@ def change_repository(connection: Connection, repository: str, **values: Any) ->
 
 def add_tally(connection: Connection, repository: str, tally: Tally, **values: Any) -> None:
     """Move the repository's totals, and set other columns of its row with them."""
-    totals = repositories.c
-    for name in ("accepted", "delivered", "superseded", "parked"):
-        added = getattr(tally, name)
-        if added:
-            values[name] = totals[name] + added
     if values:
         change_repository(connection, repository, **values)
+    if tally != Tally():
+        added = {f"added_{name}": getattr(tally, name) for name in _TOTALS}
+        connection.execute(_ADD, {"of_repository": repository, **added})
 
 
 __all__ = ["Tally", "add_tally", "change_repository", "lock_repository"]

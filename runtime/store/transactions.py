@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection
 
 from ...actors.ports import Failed
-from ...actors.store_operations import Query, Write
+from ...actors.store_operations import Query, RecordRunFiles, Write
+from .contents import discard_freed, finish_contents
+from .hand_overs import record_together
 from .operations import answer, perform
 from .sqlite_errors import DATABASE_ERRORS, is_refused_row
 
@@ -24,8 +27,46 @@ def write_all(connection: Connection, operations: Sequence[Write[Any]]) -> list[
     Raises:
         DBAPIError, sqlite3.Error: the database could not do it; nothing was changed.
     """
-    if len(operations) == 1:
-        return [_write_alone(connection, operations[0])]
+    try:
+        try:
+            return _write_together(connection, operations)
+        except _OneRefused as refused:
+            if len(operations) == 1:
+                return [Failed(refused.error)]
+        # One refused, which is rare. Everything was taken back; now each gets a savepoint of its own.
+        discard_freed(connection)
+        return _write_apart(connection, operations)
+    finally:
+        discard_freed(connection)
+
+
+class _OneRefused(Exception):
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+def _write_together(connection: Connection, operations: Sequence[Write[Any]]) -> list[Any]:
+    """All or nothing, without the cost of savepoints."""
+    with connection.begin():
+        answers: list[Any] = []
+        for alike, group in groupby(operations, key=type):
+            try:
+                if alike is RecordRunFiles:
+                    answers += record_together(connection, list(cast("Iterator[RecordRunFiles]", group)))
+                else:
+                    answers += [perform(connection, operation) for operation in group]
+            except DATABASE_ERRORS as error:
+                if not is_refused_row(error):
+                    raise
+                raise _OneRefused(error) from error
+            except Exception as error:
+                raise _OneRefused(error) from error
+        finish_contents(connection)
+        return answers
+
+
+def _write_apart(connection: Connection, operations: Sequence[Write[Any]]) -> list[Any]:
     answers: list[Any] = []
     with connection.begin():
         for operation in operations:
@@ -43,31 +84,8 @@ def write_all(connection: Connection, operations: Sequence[Write[Any]]) -> list[
             else:
                 savepoint.commit()
                 answers.append(result)
+        finish_contents(connection)
     return answers
-
-
-def _write_alone(connection: Connection, operation: Write[Any]) -> Any:
-    """The same for one operation, whose transaction is its savepoint."""
-    transaction = connection.begin()
-    try:
-        result = perform(connection, operation)
-    except DATABASE_ERRORS as error:
-        transaction.rollback()
-        if not is_refused_row(error):
-            raise
-        return Failed(error)
-    except Exception as error:
-        transaction.rollback()
-        return Failed(error)
-    except BaseException:
-        transaction.rollback()
-        raise
-    try:
-        transaction.commit()
-    except BaseException:
-        transaction.rollback()
-        raise
-    return result
 
 
 def read_one(connection: Connection, operation: Query[R]) -> R:
