@@ -18,7 +18,7 @@ from ..protocol.receipts import DeliveryCode
 from ..protocol.work import Attempt
 from .delivery_world import DeliveryWorld
 from .ports import CommitRequest
-from .store_operations import OpenAttempt, SettleLanded, SettleNotLanded
+from .store_operations import OpenAttempt, PlanOutdated, SettleLanded, SettleNotLanded
 
 _LOOK_PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 
@@ -78,9 +78,19 @@ class CommitSender:
             StoreError: the attempt could not be recorded; nothing was sent.
         """
         world = self._world
-        await world.ledger.write(
-            OpenAttempt(attempt=attempt, lease=lease, now_unix_s=world.clock.unix_s(), index_content=index_content)
-        )
+        try:
+            await world.ledger.write(
+                OpenAttempt(
+                    attempt=attempt,
+                    lease=lease,
+                    now_unix_s=world.clock.unix_s(),
+                    index_content=index_content,
+                    contents=contents,
+                )
+            )
+        except PlanOutdated:
+            # A path was settled at a newer version meanwhile, by a process that held the lease before.
+            return HeadMoved()
         return await self._send_recorded(attempt, contents, is_first=True)
 
     async def settle_open(self, attempt: Attempt, contents: dict[str, bytes] | None) -> SendResult:

@@ -26,7 +26,7 @@ from .commit_sender import CommitSender, Landed, StillUnknown
 from .delivery_world import DeliveryWorld
 from .errors import ActorCrashed, ActorStopped, AskTimeout
 from .lease_keeper import LeaseKeeper
-from .port_errors import StoreError
+from .port_errors import CredentialMissing, StoreError
 from .ref import Command
 from .run_files_commit import CommitResult, RunFilesCommit
 from .store_operations import (
@@ -129,6 +129,9 @@ class RepositoryActor(Behaviour[RepositoryMessage]):
                 pass
         except LeaseLost:
             self._stop_work()
+            self._context.wake_at(anyio.current_time() + self._world.limits.held_lease_check_s)
+        except CredentialMissing:
+            # It vanished between the look and its use; the next look waits for it.
             self._context.wake_at(anyio.current_time() + self._world.limits.held_lease_check_s)
         except _LOCAL_TROUBLE as error:
             self._world.warn.warn(
@@ -278,7 +281,7 @@ class RepositoryActor(Behaviour[RepositoryMessage]):
     async def _note_landed(self) -> None:
         world = self._world
         world.warn.clear("commit-failed")
-        _LOG.info("committed to %s", self._repository)
+        _LOG.debug("committed to %s", self._repository)
         if (await self._agenda()).paused_reason is not None:
             await world.ledger.write(PauseRepository(self._repository, None, now_unix_s=world.clock.unix_s()))
 
@@ -341,7 +344,7 @@ class RepositoryActor(Behaviour[RepositoryMessage]):
                         break
         except LeaseLost:
             self._stop_work()
-        except _LOCAL_TROUBLE as error:
+        except (CredentialMissing, *_LOCAL_TROUBLE) as error:
             self._world.warn.warn("local-trouble", type(error).__name__, "a final commit could not be made")
         finally:
             self._work = None
@@ -370,7 +373,7 @@ class RepositoryActor(Behaviour[RepositoryMessage]):
                 ready = await self._upload.prepare(work, lease)
         except LeaseLost:
             pass
-        except _LOCAL_TROUBLE as error:
+        except (CredentialMissing, *_LOCAL_TROUBLE) as error:
             self._world.warn.warn("local-trouble", type(error).__name__, "a bundle is given back and tried again")
             await self._give_back(work, lease)
         finally:

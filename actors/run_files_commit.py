@@ -26,7 +26,7 @@ from ..protocol.work import (
 from .commit_sender import CommitSender, HeadMoved, Landed, Rejected, StillUnknown
 from .delivery_world import DeliveryWorld
 from .ports import BytesSource
-from .store_operations import PendingRunFiles, ReadContents, ReadPending, ReadSamples, SettleUnchanged
+from .store_operations import PendingRunFiles, ReadContents, ReadPending, SettleUnchanged
 
 RUN_INDEX_MAX_BYTES = 64 * 1024 * 1024
 """A larger index is not read: its entries wait and are reported, the files go without it."""
@@ -91,26 +91,32 @@ class RunFilesCommit:
     async def _plan_and_send(self, pending: PendingRunFiles, lease: Lease) -> CommitResult | None:
         """One round; None when the head moved and the plan has to be made again."""
         world = self._world
+        chosen, contents = await self._with_contents(self._bounded(pending.paths))
         head = await world.hub.head(self._repository)
-        files, has_ignored = await self._classify(self._bounded(pending.paths), lease, head)
+        files, has_ignored = await self._classify(chosen, contents, lease, head)
         entries: tuple[PendingEntry, ...] = ()
         index: bytes | None = None
         if pending.entries:
             index = await self._merged_index(pending, head)
             entries = pending.entries if index is not None else ()
         if not files and index is None:
-            if has_ignored or pending.entries:
+            if has_ignored or (pending.entries and index is None):
                 # What is left waits for somebody to change the repository: look again after a pause.
                 return CommitResult(outcome=Outcome(OutcomeKind.REFUSED_ITEM, "NothingCommittable"))
             return CommitResult()
-        contents = await self._inline_contents(files)
+        inline = {
+            file.digests.sha256: contents[file.digests.sha256] for file in files if file.mode is UploadMode.REGULAR
+        }
         sent = list(files)
         if index is not None:
             digests = digest_bytes(index)
             mode = await self._index_mode(digests, index)
             sent.append(AttemptFile(RUN_INDEX_PATH, digests, mode))
-            contents[digests.sha256] = index
-        items = [(file.path, file.version, file.digests.sha256) for file in sent]
+            inline[digests.sha256] = index
+        items = [(file.path, file.version, file.digests.sha256) for file in files]
+        # The merged index differs from head to head; what is delivered with it are the entries.
+        for entry in entries:
+            items.append((f"{RUN_INDEX_PATH}#{entry.run_id}", 0, digest_bytes(entry.text.encode()).sha256))
         delivery = delivery_id(world.store.store_id, self._repository, items)
         attempt = Attempt(
             delivery_id=delivery,
@@ -125,7 +131,7 @@ class RunFilesCommit:
             entries=entries,
             index_sha256=digest_bytes(index).sha256 if index is not None else None,
         )
-        result = await self._sender.send(attempt, contents, lease, index_content=index)
+        result = await self._sender.send(attempt, inline, lease, index_content=index)
         match result:
             case Landed(commit_id):
                 return CommitResult(commit_id=commit_id)
@@ -148,7 +154,18 @@ class RunFilesCommit:
             chosen.append(pending)
         return sorted(chosen, key=lambda pending: pending.path)
 
-    async def _classify(self, paths: list[PendingPath], lease: Lease, head: str) -> tuple[list[AttemptFile], bool]:
+    async def _with_contents(self, paths: list[PendingPath]) -> tuple[list[PendingPath], dict[str, bytes]]:
+        """The bytes of the chosen paths, read before the Hub is asked anything: a build may replace them any moment.
+
+        A path that was rewritten between the two reads has other bytes pending and is left to the next cycle.
+        """
+        wanted = tuple({pending.digests.sha256 for pending in paths})
+        contents = dict(await self._world.store.query(ReadContents(wanted))) if wanted else {}
+        return [pending for pending in paths if pending.digests.sha256 in contents], contents
+
+    async def _classify(
+        self, paths: list[PendingPath], contents: dict[str, bytes], lease: Lease, head: str
+    ) -> tuple[list[AttemptFile], bool]:
         """Ask how each file is to be sent; settle what is there already, and upload what is not inline.
 
         Gives the files to commit, and whether the repository's ignore rules keep any out.
@@ -156,13 +173,14 @@ class RunFilesCommit:
         world = self._world
         if not paths:
             return [], False
-        samples = await world.store.query(
-            ReadSamples(tuple({pending.digests.sha256 for pending in paths}), PREUPLOAD_SAMPLE_BYTES)
-        )
         answers = await world.hub.preupload(
             self._repository,
             [
-                PreuploadFile(pending.path, pending.digests.size_bytes, samples.get(pending.digests.sha256, b""))
+                PreuploadFile(
+                    pending.path,
+                    pending.digests.size_bytes,
+                    contents[pending.digests.sha256][:PREUPLOAD_SAMPLE_BYTES],
+                )
                 for pending in paths
             ],
         )
@@ -201,14 +219,9 @@ class RunFilesCommit:
             world.board.settled(self._repository)
         for file in changed:
             if file.mode is UploadMode.LFS:
-                kept = await world.store.query(ReadContents((file.digests.sha256,)))
-                source = BytesSource(file.digests, kept[file.digests.sha256])
+                source = BytesSource(file.digests, contents[file.digests.sha256])
                 await world.hub.upload_object(self._repository, file.path, source, _no_progress)
         return changed, has_ignored
-
-    async def _inline_contents(self, files: list[AttemptFile]) -> dict[str, bytes]:
-        wanted = {file.digests.sha256 for file in files if file.mode is UploadMode.REGULAR}
-        return dict(await self._world.store.query(ReadContents(tuple(wanted)))) if wanted else {}
 
     async def _merged_index(self, pending: PendingRunFiles, head: str) -> bytes | None:
         """The index at the head with the pending entries; None when it cannot be read, and is left alone (W1, W2)."""

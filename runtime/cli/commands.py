@@ -1,0 +1,64 @@
+"""The command line's tree: which commands there are and what they are called."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import click
+import typer
+
+from ..exit_codes import ExitCode
+from ..setting_spec import SettingsError
+from . import deliver, drain, hub, status, sweep
+from .running import BadUse
+
+app = typer.Typer(
+    name="conveyor",
+    help="Deliver the outputs of builds and sweeps to Hugging Face repositories, each thing once, whatever crashes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+hub_app = typer.Typer(help="The local Hub: for rehearsals, tests and benchmarks.", no_args_is_help=True)
+app.command("sweep")(sweep.sweep)
+app.command("deliver")(deliver.deliver)
+app.command("status")(status.status)
+app.command("drain")(drain.drain)
+hub_app.command("serve")(hub.serve_hub)
+app.add_typer(hub_app, name="hub")
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"conveyor {version('conveyor')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
+    ] = False,
+) -> None:
+    """Deliver the outputs of builds and sweeps to Hugging Face repositories, each thing once, whatever crashes."""
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line; gives the exit status. A defect prints one line, the traceback only with debug logging."""
+    try:
+        result = typer.main.get_command(app).main(args=arguments, prog_name="conveyor", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return ExitCode.BAD_USE
+    except (BadUse, SettingsError) as error:
+        sys.stderr.write(f"conveyor: {error}\n")
+        return ExitCode.BAD_USE
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    return int(result) if isinstance(result, int) else ExitCode.DELIVERED
+
+
+__all__ = ["app", "run"]

@@ -1,0 +1,150 @@
+"""`conveyor deliver`: hand over a file or a folder from the shell, and wait until it has arrived."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import anyio.to_thread
+import typer
+
+from ...protocol.receipts import BundleReceipt, BundleStatus, RunFilesReceipt, RunFilesStatus
+from ..app import Conveyor
+from ..exit_codes import ExitCode
+from ..tickets import BundleTicket, NotDelivered, RunFilesTicket
+from .deliver_files import bundle_request, run_file_requests
+from .opening import opened
+from .options import (
+    EndpointOption,
+    JsonOption,
+    LocalHubOption,
+    SetOption,
+    SettingsFileOption,
+    StoreOption,
+    WithinOption,
+    load_settings,
+)
+from .output import Output
+from .running import BadUse, StopRequest, run_command, set_up_logging, until_stopped
+from .waiting import final_code, needs_person, say_left, show_waiting
+
+SHOW_EVERY_S = 0.5
+Ticket = RunFilesTicket | BundleTicket
+
+
+def deliver(
+    path: Annotated[Path, typer.Argument(help="A file, or a folder with everything in it")],
+    to: Annotated[str, typer.Option(metavar="OWNER/NAME", help="The dataset repository")],
+    run_id: Annotated[str, typer.Option("--run", metavar="ID", help="The run id; names the folder in the repository")],
+    bundle: Annotated[
+        bool, typer.Option("--bundle", help="As one bundle: verified, in one commit, never overwritten")
+    ] = False,
+    prefix: Annotated[str | None, typer.Option(help="The folder above the run's [default: runs, or staged]")] = None,
+    role: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=ROLE", help="The role of a bundle's file; may be repeated")
+    ] = None,
+    message: Annotated[str | None, typer.Option(help="The title of a bundle's commit")] = None,
+    pointer: Annotated[
+        Path | None, typer.Option(help="A file that becomes latest_staging.json at the top level")
+    ] = None,
+    store: StoreOption = None,
+    endpoint: EndpointOption = None,
+    settings_file: SettingsFileOption = None,
+    named: SetOption = None,
+    local_hub: LocalHubOption = None,
+    within_s: WithinOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Hand over a file or folder and wait until it has arrived.
+
+    Once handed over it is durable: interrupted, `conveyor drain` finishes it.
+    """
+    settings = load_settings(settings_file, store=store, endpoint=endpoint, named=named)
+    set_up_logging(settings, is_quiet=as_json)
+    if bundle and pointer is not None:
+        raise BadUse("--pointer belongs to run files; leave it out with --bundle")
+    if not bundle and (role or message):
+        raise BadUse("--role and --message belong to bundles; add --bundle, or leave them out")
+
+    async def command(stop: StopRequest) -> ExitCode:
+        with Output(as_json=as_json) as output:
+            async with opened(settings, local_hub) as conveyor:
+                tickets: list[Ticket] = []
+                if bundle:
+                    request = await bundle_request(path, to, run_id, prefix or "staged", role or [], message)
+                    tickets.append(await conveyor.stage_dataset_bundle(request, within_s=600.0))
+                else:
+                    requests = await anyio.to_thread.run_sync(
+                        run_file_requests, path, to, run_id, prefix or "runs", pointer
+                    )
+                    tickets += [await conveyor.stage_run_files(request, within_s=60.0) for request in requests]
+                problem = _problem(output, tickets)
+                if problem is not None:
+                    return problem
+                output.say(f"Handed over; {settings.store_path} holds it now. Waiting for its arrival in {to}.")
+                failed: list[str] = []
+                async with until_stopped(stop):
+                    await _wait(conveyor, output, tickets, within_s, failed)
+                await conveyor.aclose()
+                receipts = [await ticket.read_receipt() for ticket in tickets]
+                status = conveyor.final_status
+            for receipt in receipts:
+                output.record({"type": "receipt", **receipt.to_message()})
+            delivered = not failed and all(map(_has_arrived, receipts))
+            for text in failed:
+                output.say(text)
+            if delivered:
+                output.say(f"Arrived in {to}.")
+                return ExitCode.DELIVERED
+            say_left(output, status)
+            return final_code(status, stop) or ExitCode.PARKED
+
+    return run_command(command)
+
+
+def _has_arrived(receipt: RunFilesReceipt | BundleReceipt) -> bool:
+    if isinstance(receipt, RunFilesReceipt):
+        return not receipt.pending_files
+    return receipt.status in (BundleStatus.UPLOADED, BundleStatus.ALREADY_STAGED)
+
+
+def _problem(output: Output, tickets: list[Ticket]) -> ExitCode | None:
+    """The exit status if anything was not taken; says why."""
+    for ticket in tickets:
+        if ticket.is_durable:
+            continue
+        output.record({"type": "receipt", **ticket.receipt.to_message(), "message": ticket.receipt.message})
+        output.say(f"Not taken: {ticket.receipt.message}")
+        is_refused = ticket.receipt.status in (RunFilesStatus.REFUSED, BundleStatus.REFUSED)
+        return ExitCode.BAD_USE if is_refused else ExitCode.STORE_UNUSABLE
+    return None
+
+
+async def _wait(
+    conveyor: Conveyor, output: Output, tickets: list[Ticket], within_s: float | None, failed: list[str]
+) -> None:
+    """Wait for every ticket, showing how far it is; ends early when everything that waits needs a person."""
+
+    async def watch() -> None:
+        most = 1
+        while True:
+            status = await conveyor.status()
+            most = max(most, status.waiting)
+            show_waiting(output, status, most)
+            if needs_person(status):
+                tasks.cancel_scope.cancel("everything that waits needs a person")
+            await anyio.sleep(SHOW_EVERY_S)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        with anyio.move_on_after(within_s):
+            for ticket in tickets:
+                try:
+                    await ticket.wait_delivered()
+                except NotDelivered as error:
+                    failed.append(str(error))
+        tasks.cancel_scope.cancel("it has arrived, or the time is over")
+
+
+__all__ = ["deliver"]

@@ -1,0 +1,116 @@
+"""From a path on the command line to hand-overs: which files, which targets, which roles."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import anyio.to_thread
+
+from ...protocol.limits import RUN_FILES_TOGETHER_MAX_BYTES
+from ...protocol.requests import BundleFile, RunFile, StageDatasetBundle, StageRunFiles
+from .running import BadUse
+
+INVENTORY_NAME: Final = "staged_manifest.json"
+KNOWN_ROLES: Final = {
+    INVENTORY_NAME: "staged_manifest",
+    "build_manifest.json": "build_manifest",
+    "sha256sums.txt": "checksums",
+}
+OUTPUT_ROLE: Final = "output"
+MAX_FILES_OF_ONE_HAND_OVER: Final = 500
+
+
+def run_file_requests(
+    path: Path, repository: str, run_id: str, prefix: str, pointer: Path | None
+) -> list[StageRunFiles]:
+    """Hand-overs for a file, or for every file below a folder; several where one would be too large.
+
+    Raises:
+        BadUse: there is nothing to hand over.
+    """
+    root, files = _files_below(path)
+    requests: list[StageRunFiles] = []
+    part: list[RunFile] = []
+    part_bytes = 0
+    for file in files:
+        size_bytes = file.stat().st_size
+        is_full = part_bytes + size_bytes > RUN_FILES_TOGETHER_MAX_BYTES or len(part) == MAX_FILES_OF_ONE_HAND_OVER
+        if part and is_full:
+            requests.append(StageRunFiles(repository, run_id, tuple(part), prefix=prefix, flush=True))
+            part, part_bytes = [], 0
+        part.append(RunFile(file.relative_to(root).as_posix(), file.absolute()))
+        part_bytes += size_bytes
+    last = pointer.absolute() if pointer is not None else None
+    requests.append(StageRunFiles(repository, run_id, tuple(part), prefix=prefix, latest_pointer=last, flush=True))
+    return requests
+
+
+async def bundle_request(
+    path: Path, repository: str, run_id: str, prefix: str, roles: list[str], message: str | None
+) -> StageDatasetBundle:
+    """A hand-over of the files of a folder as one bundle.
+
+    Roles follow the usual names, and `--role NAME=ROLE`. Without an inventory one is made: it lists each output with
+    its SHA-256.
+
+    Raises:
+        BadUse: the folder is none, has sub-folders, or a role is not NAME=ROLE.
+    """
+    return await anyio.to_thread.run_sync(_bundle_request, path, repository, run_id, prefix, roles, message)
+
+
+def _bundle_request(
+    path: Path, repository: str, run_id: str, prefix: str, roles: list[str], message: str | None
+) -> StageDatasetBundle:
+    root, files = _files_below(path)
+    nested = [file for file in files if file.parent != root]
+    if nested:
+        raise BadUse(f"a bundle is flat, and {path} has sub-folders ({nested[0].relative_to(root)}); move its files up")
+    named = dict(KNOWN_ROLES)
+    for text in roles:
+        name, mark, role = text.partition("=")
+        if not mark or not (root / name).is_file():
+            raise BadUse(f"--role {text!r} is not NAME=ROLE with the name of a file in {root}")
+        named[name] = role
+    listed = [_bundle_file(file, named.get(file.name, OUTPUT_ROLE)) for file in files]
+    if all(file.role != "staged_manifest" for file in listed):
+        listed.append(_made_inventory(run_id, listed))
+    return StageDatasetBundle(repository, run_id, tuple(listed), prefix=prefix, commit_message=message)
+
+
+def _bundle_file(file: Path, role: str) -> BundleFile:
+    with file.open("rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    return BundleFile(file.name, role, file.absolute(), sha256, file.stat().st_size)
+
+
+def _made_inventory(run_id: str, files: list[BundleFile]) -> BundleFile:
+    """An inventory beside the folder, never in it; it is small, so it is copied at the hand-over."""
+    outputs = {
+        file.name: {"bytes": file.size_bytes, "sha256": file.sha256}
+        for file in files
+        if file.role not in KNOWN_ROLES.values()
+    }
+    content = json.dumps({"run_id": run_id, "files": outputs}, sort_keys=True, indent=1).encode()
+    place = Path(tempfile.gettempdir()) / f"conveyor-inventory-{hashlib.sha256(content).hexdigest()[:16]}.json"
+    place.write_bytes(content)
+    return BundleFile(INVENTORY_NAME, "staged_manifest", place, hashlib.sha256(content).hexdigest(), len(content))
+
+
+def _files_below(path: Path) -> tuple[Path, list[Path]]:
+    path = path.absolute()
+    if path.is_file():
+        return path.parent, [path]
+    if not path.is_dir():
+        raise BadUse(f"{path} is no file and no folder; name what to deliver")
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    if not files:
+        raise BadUse(f"{path} has no files in it; name what to deliver")
+    return path, files
+
+
+__all__ = ["bundle_request", "run_file_requests"]

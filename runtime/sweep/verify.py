@@ -1,0 +1,92 @@
+"""Reading everything back through huggingface_hub and comparing hashes: what a person would do who trusts nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+READERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What reading back came to."""
+
+    files: int
+    size_bytes: int
+    missing: tuple[str, ...]
+    """`OWNER/NAME: path` of files that are not there."""
+    different: tuple[str, ...]
+    """`OWNER/NAME: path` of files with other bytes."""
+
+    @property
+    def is_good(self) -> bool:
+        """Every expected file is there with the expected bytes."""
+        return not self.missing and not self.different
+
+
+def verify(
+    expected: Mapping[str, Mapping[str, str]],
+    *,
+    endpoint: str,
+    token: str | None,
+    cache: Path,
+    on_file: Callable[[], None] = lambda: None,
+) -> Verification:
+    """Download every expected file with huggingface_hub's own client, and compare its SHA-256.
+
+    Blocks; call it in a thread. Each repository is read at one revision.
+
+    Args:
+        expected: by repository and path, the SHA-256.
+        endpoint: the Hub.
+        token: the credential; None for none.
+        cache: a directory for the downloads; removed afterwards.
+        on_file: called after each file, from several threads.
+
+    Raises:
+        OSError and the errors of huggingface_hub: the Hub could not be read.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    api = HfApi(endpoint=endpoint, token=token or False)
+    heads = {repository: api.dataset_info(repository).sha for repository in expected}
+
+    def read(item: tuple[str, str, str]) -> tuple[str, str | None, int]:
+        repository, path, sha256 = item
+        name = f"{repository}: {path}"
+        try:
+            local = api.hf_hub_download(
+                repository, path, repo_type="dataset", revision=heads[repository], cache_dir=str(cache)
+            )
+        except LocalEntryNotFoundError:
+            raise
+        except EntryNotFoundError:
+            return name, None, 0
+        finally:
+            on_file()
+        content = Path(local).read_bytes()
+        return name, "same" if hashlib.sha256(content).hexdigest() == sha256 else "different", len(content)
+
+    items = [
+        (repository, path, sha256) for repository, paths in expected.items() for path, sha256 in sorted(paths.items())
+    ]
+    try:
+        with ThreadPoolExecutor(READERS) as readers:
+            results = list(readers.map(read, items))
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
+    return Verification(
+        files=len(results),
+        size_bytes=sum(size_bytes for _, _, size_bytes in results),
+        missing=tuple(name for name, state, _ in results if state is None),
+        different=tuple(name for name, state, _ in results if state == "different"),
+    )
+
+
+__all__ = ["Verification", "verify"]
