@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import PurePath, PurePosixPath
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from .digests import check_sha256
 from .errors import ConveyorError, InvalidValue, shown
@@ -39,6 +38,15 @@ MAX_ENTRY_DEPTH: Final = 100
 
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 """A JSON string, to be passed over, or one bracket."""
+
+
+@runtime_checkable
+class PathLike(Protocol):
+    """Whatever names a file as text, as paths of the standard library do."""
+
+    def __fspath__(self) -> str:
+        """The name."""
+        ...
 
 
 class RefusalCode(StrEnum):
@@ -73,7 +81,7 @@ class RunFile:
 
     relative_path: str
     """Where it goes below `<prefix>/<run_id>/`."""
-    local_path: str | PurePath
+    local_path: str | PathLike
     """Absolute path of the file now; it may be rewritten as soon as the hand-over is answered."""
 
 
@@ -85,7 +93,7 @@ class StageRunFiles:
     run_id: str
     files: tuple[RunFile, ...] = ()
     prefix: str = "runs"
-    latest_pointer: str | PurePath | None = None
+    latest_pointer: str | PathLike | None = None
     """Local path whose bytes become `latest_staging.json` at the top level."""
     run_index_entry: Mapping[str, Any] | None = None
     """The run's summary for `runs.json`; its `run_id` is the message's."""
@@ -100,7 +108,7 @@ class BundleFile:
 
     name: str
     role: str
-    local_path: str | PurePath
+    local_path: str | PathLike
     sha256: str
     size_bytes: int
 
@@ -213,8 +221,8 @@ def check_local_path(value: object, *, name: str = "local_path") -> str:
     Raises:
         InvalidValue: it is empty, relative, or no path, or no file can have such a name.
     """
-    text = str(value) if isinstance(value, PurePath) else value
-    if not isinstance(text, str) or not text or "\0" in text or not PurePosixPath(text).is_absolute():
+    text: object = value.__fspath__() if isinstance(value, PathLike) else value
+    if not isinstance(text, str) or not text.startswith("/") or "\0" in text:
         raise InvalidValue(f"{name} must be an absolute path, not {shown(text)}")
     try:
         # Names that are not UTF-8 come as surrogate escapes; any other lone surrogate is no name at all.
@@ -326,6 +334,7 @@ __all__ = [
     "CheckedBundle",
     "CheckedRunFiles",
     "HandOverRefused",
+    "PathLike",
     "RefusalCode",
     "RunFile",
     "StageDatasetBundle",

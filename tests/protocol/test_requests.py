@@ -201,6 +201,21 @@ def test_local_paths_that_are_refused(path: Any) -> None:
     assert str(refusal).startswith("local_path ")
 
 
+def test_any_object_that_names_a_file_is_a_local_path() -> None:
+    """Paths of other libraries are taken as the standard library takes them; one that gives bytes is refused."""
+
+    class Named:
+        def __init__(self, name: Any) -> None:
+            self.name = name
+
+        def __fspath__(self) -> Any:
+            return self.name
+
+    checked = check_run_files(replace(RUN, files=(RunFile("a", Named("/x/y")),)))
+    assert checked.sources == (("runs/run-1/a", "/x/y"),)
+    assert str(refusal_of_run(files=[RunFile("a", Named(b"/x/y"))])).startswith("local_path must be an absolute path")
+
+
 def test_a_bundle_in_its_parts() -> None:
     """Section 4.4: the folder, the one inventory, and the outputs, which are the files of no sidecar role."""
     sums = BundleFile("sums", "checksums", PurePosixPath("/tmp/sums"), SHA, 0)
