@@ -19,6 +19,7 @@ from .child_spec import ActorExit, ChildSpec, RestartPolicy
 from .errors import (
     ActorCrashed,
     ActorStopped,
+    ActorTaskLost,
     Answer,
     AskTimeout,
     DuplicateActor,
@@ -67,6 +68,7 @@ __all__ = [
     # errors
     "ActorCrashed",
     "ActorStopped",
+    "ActorTaskLost",
     "Answer",
     "AskTimeout",
     "DuplicateActor",

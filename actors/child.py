@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from .behaviour import ExitReason
 from .child_spec import ActorExit, ChildSpec
@@ -18,6 +19,9 @@ from .ref import ActorRef
 from .statistics import ActorState, ActorStatistics
 
 M = TypeVar("M")
+
+_TURNS_TO_BEGIN = 3
+"""A task that was started takes its first step in the next turn of the event loop; this is more than enough."""
 
 _log = logging.getLogger("conveyor.actors")
 
@@ -76,6 +80,7 @@ class Child(Generic[M]):
         self.was_ready = False
         self._ready_at = 0.0
         self._life: Incarnation[M] | None = None
+        self._begun = False
         self._stop_asked = anyio.Event()
         self._stop_limit_s = spec.shutdown_s
 
@@ -87,6 +92,7 @@ class Child(Generic[M]):
         self.life_over = anyio.Event()
         self.pausing = False
         self._stop_asked = anyio.Event()
+        self._begun = False
         if is_restart:
             self._tally.restarts += 1
         self._begin_life(self, delay_s)
@@ -128,9 +134,22 @@ class Child(Generic[M]):
         if self.finished.is_set():
             return
         self.state = ActorState.STOPPED
+        self.settled.set()
+        self.life_over.set()
         self.mailbox.close()
         self.finished.set()
         self._forget(self)
+
+    async def wait_finished(self) -> None:
+        """Wait until the child has stopped for good; cancelling the wait leaves the child alone."""
+        for _ in range(_TURNS_TO_BEGIN):
+            if self._begun or self.finished.is_set():
+                break
+            await checkpoint()
+        else:
+            # asyncio can cancel a task before its first step, and then nothing of it ever runs.
+            self.finish()
+        await self.finished.wait()
 
     # One life, as a task
 
@@ -139,14 +158,13 @@ class Child(Generic[M]):
 
         Shielded: the host's cancellation reaches a child only through the supervisor, in order, not all at once.
         """
+        self._begun = True
         with anyio.CancelScope(shield=True):
             try:
                 await self._live(delay_s)
             except BaseException:
                 # Not an error of the actor: the interpreter is being interrupted. Nobody may wait for this child.
                 self.stop_reason = ExitReason.KILLED
-                self.settled.set()
-                self.life_over.set()
                 self.finish()
                 raise
 

@@ -147,6 +147,22 @@ class SupervisorStopped(ConveyorError):
         self.supervisor = supervisor
 
 
+class ActorTaskLost(ConveyorError):
+    """The event loop dropped the task of an actor before its first step, so everything under the supervisor stopped.
+
+    Only asyncio can do that, when somebody cancels all its tasks by hand (N-RUN-08).
+    """
+
+    code: ClassVar[str] = "ACTOR_TASK_LOST"
+
+    def __init__(self, supervisor: str) -> None:
+        super().__init__(
+            f"a task of supervisor {supervisor!r} was cancelled from outside before it began, so everything under it "
+            "was stopped: cancel the block that opened the supervisor, not the event loop's single tasks"
+        )
+        self.supervisor = supervisor
+
+
 class RestartIntensityExceeded(ConveyorError):
     """Children failed more often than the restart intensity allows; the supervisor stopped all of them.
 
@@ -170,6 +186,7 @@ class RestartIntensityExceeded(ConveyorError):
 __all__ = [
     "ActorCrashed",
     "ActorStopped",
+    "ActorTaskLost",
     "Answer",
     "AskTimeout",
     "DuplicateActor",

@@ -40,8 +40,7 @@ class RestForOne:
                 rest = self._from_first()
                 await self._pause(rest)
                 await self._wait_delay()
-                if self._waiting and self._from_first()[0] is rest[0]:
-                    await self._begin(rest)
+                await self._begin(rest)
             self._waiting.clear()
             self._running = False
 
@@ -67,7 +66,7 @@ class RestForOne:
         for child in rest:
             if child not in self._waiting:  # it has stopped for good
                 continue
-            if self._closing.is_set() or self._from_first()[0] is not child:  # one that was begun has failed again
+            if self._closing.is_set() or self._from_first()[0] is not child:  # another one before it has failed
                 return
             del self._waiting[child]
             child.begin_life(0.0, is_restart=True)

@@ -15,7 +15,14 @@ from anyio.lowlevel import checkpoint
 from .behaviour import ExitReason
 from .child import Child, Next, Verdict
 from .child_spec import ActorExit, AnyChildSpec, ChildSpec, RestartPolicy
-from .errors import ActorStopped, DuplicateActor, RestartIntensityExceeded, SupervisorStopped, UnknownActor
+from .errors import (
+    ActorStopped,
+    ActorTaskLost,
+    DuplicateActor,
+    RestartIntensityExceeded,
+    SupervisorStopped,
+    UnknownActor,
+)
 from .incarnation import Ending
 from .intensity import RestartIntensity, RestartWindow
 from .ref import ActorRef
@@ -97,6 +104,7 @@ class Supervisor:
         assert self._body is not None
         assert self._closing is not None
         absorbed = bool(self._body.__exit__(exc_type, exc, traceback))
+        lost = self._tasks.cancel_scope.cancel_called  # never by us: see ActorTaskLost
         self._closing.set()
         try:
             with anyio.CancelScope(shield=True):
@@ -110,6 +118,8 @@ class Supervisor:
             if absorbed or exc is None or _is_cancellation(exc):
                 raise self._failure from self._failure.__cause__
             raise self._failure
+        if lost and not absorbed and _is_cancellation(exc):
+            raise ActorTaskLost(self.name) from None
         return absorbed
 
     async def _leave_task_group(self, tasks: TaskGroup) -> None:
@@ -130,7 +140,7 @@ class Supervisor:
                 child.kill()
             else:
                 child.request_stop(ExitReason.SHUTDOWN)
-            await child.finished.wait()
+            await child.wait_finished()
 
     # Children
 
@@ -176,7 +186,7 @@ class Supervisor:
         except BaseException:
             child.kill()
             with anyio.CancelScope(shield=True):
-                await child.finished.wait()
+                await child.wait_finished()
             raise
         if child.start_error is not None:
             child.start_error.add_note(f"while starting actor {spec.name!r} under supervisor {self.name!r}")
@@ -201,7 +211,7 @@ class Supervisor:
             child.kill()
         else:
             child.request_stop(reason, within_s)
-        await child.finished.wait()
+        await child.wait_finished()
 
     def statistics(self) -> SupervisorStatistics:
         """Return one look at the supervisor; call it inside the event loop that it runs in."""

@@ -8,7 +8,16 @@ import gc
 import anyio
 import pytest
 
-from conveyor.actors import ActorCrashed, ActorExit, ActorStopped, ExitReason, Mailbox, Pending, open_supervisor
+from conveyor.actors import (
+    ActorCrashed,
+    ActorExit,
+    ActorStopped,
+    ActorTaskLost,
+    ExitReason,
+    Mailbox,
+    Pending,
+    open_supervisor,
+)
 from tests.support.scripted import Act, Note, Scripted, forever, scripted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.asyncio_only("asyncio's own cancellation does not exist on trio")]
@@ -59,6 +68,27 @@ async def test_killing_idle_and_terminating_actors_over_and_over() -> None:
             task_of("a").cancel()
             assert await supervisor.ref("a").ask(Note("alive"), within_s=10) == 1
     assert journal.count("a killed") == 20
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'Child.live' was never awaited:RuntimeWarning")
+async def test_a_task_killed_before_its_first_step_stops_the_supervisor() -> None:
+    """A task that never ran cannot report itself: the block is cancelled and says so, nothing hangs (N-RUN-08)."""
+    journal: list[str] = []
+    starts: list[asyncio.Task[object]] = []
+
+    async def block() -> None:
+        async with open_supervisor([scripted("a", journal)], name="top") as supervisor:
+            starts.append(asyncio.create_task(supervisor.start_child(scripted("b", journal))))
+            await asyncio.sleep(0)
+            task_of("b").cancel()
+            await asyncio.sleep(3600)
+
+    with pytest.raises(ActorTaskLost, match="supervisor 'top'"):
+        await block()
+    with pytest.raises(ActorStopped):
+        await starts[0]
+    assert journal == ["a setup", "a killed"]
+    gc.collect()  # Python's own warning about the coroutine that never ran belongs to this test
 
 
 async def test_nothing_depends_on_the_garbage_collector() -> None:

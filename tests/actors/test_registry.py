@@ -229,6 +229,23 @@ async def test_live_actors_are_bounded_and_further_first_uses_wait() -> None:
         assert {child.name for child in house.supervisor.statistics().children} == {"c", "d"}
 
 
+async def test_room_that_is_not_needed_goes_to_the_next() -> None:
+    """When two wait for room for one key, the second finds the actor of the first and leaves its room to others."""
+    async with open_house(max_live=2) as house, anyio.create_task_group() as tasks:
+        await house.registry.get("a")
+        await house.registry.get("b")
+        for key in ("c", "c", "d"):
+            tasks.start_soon(house.registry.tell, key, Note("x"))
+            await anyio.sleep(1)
+        await house.supervisor.stop_child("a")
+        await anyio.sleep(1)
+        assert house.registry.statistics().waiting == 2
+        await house.supervisor.stop_child("b")
+        await anyio.sleep(1)
+        assert {child.name for child in house.supervisor.statistics().children} == {"c", "d"}
+        assert house.journal.count("c x") == 2
+
+
 async def test_a_first_use_cancelled_at_any_wait_gives_its_room_back() -> None:
     """Cancelled at each wait, a first use leaves no actor, no waiting place and no taken room."""
 
