@@ -13,8 +13,10 @@ import os
 import secrets
 import sqlite3
 from pathlib import Path
+from typing import Final
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, Dialect, Index, insert
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ...actors.port_errors import StoreBusy, StoreError, StoreFull, StoreUnusable
 from .options import StoreOptions
@@ -79,13 +81,33 @@ def ensure_safe_journal(path: Path) -> bool:
 
 def fill(connection: Connection) -> None:
     """Make the tables of a new store, in the caller's transaction."""
-    metadata.create_all(connection)
+    for statement in _definitions(connection.dialect):
+        connection.exec_driver_sql(statement)
     connection.exec_driver_sql(
         f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "
         f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
     )
     connection.exec_driver_sql(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES ('{HEAD_VERSION}')")
     connection.execute(insert(meta).values(name="store_id", value=secrets.token_hex(16)))
+
+
+_KNOWN_DEFINITIONS: Final[dict[str, list[str]]] = {}
+
+
+def _definitions(dialect: Dialect) -> list[str]:
+    """Every table and index as SQL, worked out once: stores in memory are made by the hundred."""
+    if dialect.name in _KNOWN_DEFINITIONS:
+        return _KNOWN_DEFINITIONS[dialect.name]
+    made: list[str] = []
+    for table in metadata.sorted_tables:
+        made.append(str(CreateTable(table).compile(dialect=dialect)))
+        made += [str(CreateIndex(index).compile(dialect=dialect)) for index in sorted(table.indexes, key=_name_of)]
+    _KNOWN_DEFINITIONS[dialect.name] = made
+    return made
+
+
+def _name_of(index: Index) -> str:
+    return str(index.name)
 
 
 def tighten_modes(path: Path) -> None:

@@ -132,7 +132,7 @@ async def _open_lanes(place: Place, options: StoreOptions, adapter: StoreAdapter
     lanes: list[Lane] = []
     try:
         store_id = ""
-        number_of_readers = 0 if adapter is StoreAdapter.INLINE else options.readers
+        number_of_readers = 1 if adapter is StoreAdapter.INLINE else options.readers
         open_lane = _lane_opener(place.path, adapter)
         for role in (Role.WRITER, *[Role.READER] * number_of_readers):
             lanes.append(await open_lane(role))
