@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from ..protocol.commit_text import bundle_title, bundles_title, commit_body, delivery_id
+from ..protocol.commit_text import bundle_title, bundles_title, commit_body, delivery_id, message_lines
 from ..protocol.digests import digest_bytes
 from ..protocol.lease import Lease
 from ..protocol.outcome import HubError, Outcome, OutcomeKind
@@ -16,6 +16,7 @@ from .bundle_upload import BundleUpload, Presence, ReadyBundle
 from .commit_sender import CommitSender, HeadMoved, Landed, Rejected, StillUnknown
 from .delivery_world import DeliveryWorld
 from .port_errors import LocalFileMissing, LocalFileTooLarge
+from .ports import FileReading
 from .run_files_commit import CommitResult
 from .store_operations import ReadContents
 
@@ -135,7 +136,7 @@ class BundleCommit:
     async def _read_local(self, work: BundleWork, file: AttemptFile) -> bytes:
         name = file.path.rsplit("/", 1)[1]
         local_path = next(known.local_path for known in work.files if known.name == name)
-        return await self._world.files.read(local_path, max_bytes=file.digests.size_bytes)
+        return (await self._world.files.read_all([FileReading(local_path, file.digests.size_bytes)]))[0].content
 
     def _attempt(self, bundles: Sequence[ReadyBundle], head: str) -> Attempt:
         files = tuple(file for bundle in bundles for file in bundle.files)
@@ -145,8 +146,7 @@ class BundleCommit:
         works = [bundle.work for bundle in bundles]
         titles = [bundle_title(work.run_id, work.folder, work.commit_message) for work in works]
         if len(works) == 1:
-            title, *rest = titles[0].splitlines()
-            lines = [line for line in rest if line.strip()]
+            title, lines = titles[0], list(message_lines(works[0].commit_message))
         else:
             title, lines = bundles_title([work.run_id for work in works]), titles
         return Attempt(

@@ -184,7 +184,7 @@ class BundleUpload:
             if file.git_oid is not None and (file.is_copied or file.is_uploaded):
                 digests.append(ContentDigests(file.sha256, file.git_oid, file.size_bytes))
                 continue
-            if await self._world.files.size_bytes(file.local_path) != file.size_bytes:
+            if await self._world.files.sizes_bytes([file.local_path]) != [file.size_bytes]:
                 raise ContentChanged(f"{file.name!r} has another size than when it was handed over")
             measured = await self._world.hashing.ask(HashFile(file.local_path), within_s=24 * 3600.0)
             if measured.sha256 != file.sha256 or measured.size_bytes != file.size_bytes:

@@ -6,14 +6,14 @@ Source: hand-over protocol, sections 4.1 and 4.4. The build may rewrite or delet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import anyio
 
 from ..protocol.bundle_copy import files_to_copy
-from ..protocol.digests import digest_bytes
 from ..protocol.errors import ConveyorError
 from ..protocol.handover_id import bundle_id
 from ..protocol.limits import RUN_FILE_MAX_BYTES, RUN_FILES_TOGETHER_MAX_BYTES
@@ -33,7 +33,7 @@ from .byte_budget import ByteBudget
 from .ledger import LedgerRef
 from .mailbox import Pending
 from .port_errors import LocalFileMissing, LocalFileTooLarge
-from .ports import Clock, LocalFiles, Store
+from .ports import Clock, FileReading, LocalFiles, Store
 from .ref import Command
 from .stop_gate import InFlight, StopGate
 from .store_operations import IncomingFile, ReadBundleReceipt, RecordBundle, RecordRunFiles, RunFilesRecorded
@@ -156,9 +156,10 @@ class Intake(BatchBehaviour[HandOver]):
 
     async def _take_run_files(self, request: StageRunFiles) -> RunFilesTaken:
         checked = check_run_files(request)
-        size_bytes = 0
-        for _, local_path in checked.sources:
-            size_bytes += await self._run_file_size(local_path, size_bytes)
+        with _refusing_local_trouble():
+            sizes_bytes = await self._files.sizes_bytes([local_path for _, local_path in checked.sources])
+        _check_run_file_sizes(checked, sizes_bytes)
+        size_bytes = sum(sizes_bytes)
         async with self._memory.hold(size_bytes):
             files = await self._read_run_files(checked)
             recorded = await self._ledger.write(
@@ -176,28 +177,20 @@ class Intake(BatchBehaviour[HandOver]):
         self._on_recorded(checked.repository)
         return RunFilesTaken(recorded, checked.index_entry_text)
 
-    async def _run_file_size(self, local_path: str, before_bytes: int) -> int:
-        try:
-            size_bytes = await self._files.size_bytes(local_path)
-        except LocalFileMissing as error:
-            raise HandOverRefused(RefusalCode.LOCAL_FILE_MISSING, str(error)) from None
-        _check_run_file_size(local_path, size_bytes, before_bytes)
-        return size_bytes
-
     async def _read_run_files(self, checked: CheckedRunFiles) -> tuple[IncomingFile, ...]:
-        files: list[IncomingFile] = []
-        together_bytes = 0
-        for path, local_path in checked.sources:
-            try:
-                content = await self._files.read(local_path, max_bytes=RUN_FILE_MAX_BYTES)
-            except LocalFileMissing as error:
-                raise HandOverRefused(RefusalCode.LOCAL_FILE_MISSING, str(error)) from None
-            except LocalFileTooLarge as error:
-                raise HandOverRefused(RefusalCode.FILE_TOO_LARGE, str(error)) from None
-            _check_run_file_size(local_path, len(content), together_bytes)
-            together_bytes += len(content)
-            files.append(IncomingFile(path, digest_bytes(content), content))
-        return tuple(files)
+        try:
+            with _refusing_local_trouble():
+                sources = await self._files.read_all(
+                    [FileReading(local_path, RUN_FILE_MAX_BYTES) for _, local_path in checked.sources]
+                )
+        except LocalFileTooLarge as error:
+            raise HandOverRefused(RefusalCode.FILE_TOO_LARGE, str(error)) from None
+        # They may have grown since they were measured.
+        _check_run_file_sizes(checked, [source.digests.size_bytes for source in sources])
+        return tuple(
+            IncomingFile(path, source.digests, source.content)
+            for (path, _), source in zip(checked.sources, sources, strict=True)
+        )
 
     async def _take_bundle(self, request: StageDatasetBundle) -> BundleReceipt:
         checked = check_bundle(request)
@@ -206,11 +199,10 @@ class Intake(BatchBehaviour[HandOver]):
         if known is not None and not _may_be_queued_again(known):
             # Looked up before any file is touched: the build may have rewritten what was copied (finding W17).
             return known
-        for file in checked.files:
-            await self._check_bundle_file(file)
+        await self._check_bundle_sizes(checked.files)
         chosen = files_to_copy(checked.files)
         async with self._memory.hold(sum(file.size_bytes for file in chosen)):
-            copies = {file.name: await self._copy(file) for file in chosen}
+            copies = await self._copy(chosen)
             receipt = await self._ledger.write(
                 RecordBundle(
                     handover_id=handover_id,
@@ -223,56 +215,67 @@ class Intake(BatchBehaviour[HandOver]):
         self._on_recorded(checked.repository)
         return receipt
 
-    async def _check_bundle_file(self, file: BundleFile) -> None:
-        try:
-            size_bytes = await self._files.size_bytes(str(file.local_path))
-        except LocalFileMissing as error:
-            raise HandOverRefused(RefusalCode.LOCAL_FILE_MISSING, str(error)) from None
-        if size_bytes != file.size_bytes:
-            raise HandOverRefused(RefusalCode.FILE_SIZE_DIFFERS, _size_differs(file, size_bytes))
+    async def _check_bundle_sizes(self, files: Sequence[BundleFile]) -> None:
+        with _refusing_local_trouble():
+            sizes_bytes = await self._files.sizes_bytes([str(file.local_path) for file in files])
+        for file, size_bytes in zip(files, sizes_bytes, strict=True):
+            if size_bytes != file.size_bytes:
+                raise HandOverRefused(RefusalCode.FILE_SIZE_DIFFERS, _size_differs(file, f"{size_bytes} bytes"))
 
-    async def _copy(self, file: BundleFile) -> IncomingFile:
+    async def _copy(self, files: Sequence[BundleFile]) -> dict[str, IncomingFile]:
         try:
-            content = await self._files.read(str(file.local_path), max_bytes=file.size_bytes)
-        except LocalFileMissing as error:
-            raise HandOverRefused(RefusalCode.LOCAL_FILE_MISSING, str(error)) from None
-        except LocalFileTooLarge:
-            raise HandOverRefused(
-                RefusalCode.FILE_SIZE_DIFFERS, _size_differs(file, file.size_bytes + 1, "or more")
-            ) from None
-        if len(content) != file.size_bytes:
-            raise HandOverRefused(RefusalCode.FILE_SIZE_DIFFERS, _size_differs(file, len(content)))
-        digests = digest_bytes(content)
-        if digests.sha256 != file.sha256:
-            raise HandOverRefused(
-                RefusalCode.FILE_DIGEST_DIFFERS,
-                f"{file.name!r} has the SHA-256 {digests.sha256} where {file.sha256} was declared; "
-                "hand it over again once it is complete, with the digest it has then",
-            )
-        return IncomingFile(file.name, digests, content)
+            with _refusing_local_trouble():
+                sources = await self._files.read_all(
+                    [FileReading(str(file.local_path), file.size_bytes) for file in files]
+                )
+        except LocalFileTooLarge as error:
+            raise HandOverRefused(RefusalCode.FILE_SIZE_DIFFERS, str(error)) from None
+        copies: dict[str, IncomingFile] = {}
+        for file, source in zip(files, sources, strict=True):
+            digests = source.digests
+            if digests.size_bytes != file.size_bytes:
+                raise HandOverRefused(RefusalCode.FILE_SIZE_DIFFERS, _size_differs(file, f"{digests.size_bytes} bytes"))
+            if digests.sha256 != file.sha256:
+                raise HandOverRefused(
+                    RefusalCode.FILE_DIGEST_DIFFERS,
+                    f"{file.name!r} has the SHA-256 {digests.sha256} where {file.sha256} was declared; "
+                    "hand it over again once it is complete, with the digest it has then",
+                )
+            copies[file.name] = IncomingFile(file.name, digests, source.content)
+        return copies
+
+
+@contextmanager
+def _refusing_local_trouble() -> Iterator[None]:
+    try:
+        yield
+    except LocalFileMissing as error:
+        raise HandOverRefused(RefusalCode.LOCAL_FILE_MISSING, str(error)) from None
 
 
 def _may_be_queued_again(receipt: BundleReceipt) -> bool:
     return receipt.status is BundleStatus.FAILED and receipt.error_code is DeliveryCode.PRESERVED_BYTES_CHANGED
 
 
-def _check_run_file_size(local_path: str, size_bytes: int, before_bytes: int) -> None:
-    if size_bytes > RUN_FILE_MAX_BYTES:
-        raise HandOverRefused(
-            RefusalCode.FILE_TOO_LARGE,
-            f"{local_path!r} has {size_bytes} bytes; a run file may have {RUN_FILE_MAX_BYTES} at most: "
-            "hand it over as a bundle",
-        )
-    if before_bytes + size_bytes > RUN_FILES_TOGETHER_MAX_BYTES:
-        raise HandOverRefused(
-            RefusalCode.FILE_TOO_LARGE,
-            f"with {local_path!r} the files of this hand-over have {before_bytes + size_bytes} bytes together; "
-            f"the limit is {RUN_FILES_TOGETHER_MAX_BYTES}: hand them over in several parts",
-        )
+def _check_run_file_sizes(checked: CheckedRunFiles, sizes_bytes: Sequence[int]) -> None:
+    together_bytes = 0
+    for (_, local_path), size_bytes in zip(checked.sources, sizes_bytes, strict=True):
+        if size_bytes > RUN_FILE_MAX_BYTES:
+            raise HandOverRefused(
+                RefusalCode.FILE_TOO_LARGE,
+                f"{local_path!r} has {size_bytes} bytes; a run file may have {RUN_FILE_MAX_BYTES} at most: "
+                "hand it over as a bundle",
+            )
+        together_bytes += size_bytes
+        if together_bytes > RUN_FILES_TOGETHER_MAX_BYTES:
+            raise HandOverRefused(
+                RefusalCode.FILE_TOO_LARGE,
+                f"with {local_path!r} the files of this hand-over have {together_bytes} bytes together; "
+                f"the limit is {RUN_FILES_TOGETHER_MAX_BYTES}: hand them over in several parts",
+            )
 
 
-def _size_differs(file: BundleFile, size_bytes: int, more: str = "") -> str:
-    measured = f"{size_bytes} bytes {more}".strip()
+def _size_differs(file: BundleFile, measured: str) -> str:
     return (
         f"{file.name!r} has {measured} where {file.size_bytes} were declared; "
         "hand it over again once it is complete, with the size it has then"

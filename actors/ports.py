@@ -161,20 +161,31 @@ class Hub(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FileReading:
+    """A file to read whole."""
+
+    local_path: str
+    max_bytes: int
+    """More than this is not read, but refused."""
+
+
 class LocalFiles(Protocol):
     """The build's own files, as they are handed over and as they are read again before an upload."""
 
-    async def read(self, local_path: str, *, max_bytes: int) -> bytes:
-        """The whole content of a regular file, links followed, as one consistent reading.
+    async def read_all(self, readings: Sequence[FileReading]) -> list[BytesSource]:
+        """The whole contents of regular files, links followed, each as one consistent reading, with their digests.
+
+        In the order given; the first that fails ends it.
 
         Raises:
-            LocalFileMissing: it is no regular file, or cannot be read.
-            LocalFileTooLarge: it has more than `max_bytes` bytes; no more than that was read.
+            LocalFileMissing: one is no regular file, or cannot be read.
+            LocalFileTooLarge: one has more than its `max_bytes` bytes; no more than that was read.
         """
         ...
 
-    async def size_bytes(self, local_path: str) -> int:
-        """Its size now. Raises LocalFileMissing."""
+    async def sizes_bytes(self, local_paths: Sequence[str]) -> list[int]:
+        """Their sizes now, in the order given. Raises LocalFileMissing for the first that is no readable file."""
         ...
 
     async def digest(self, local_path: str, progress: Progress) -> ContentDigests:
@@ -203,6 +214,7 @@ __all__ = [
     "Clock",
     "CommitRequest",
     "Failed",
+    "FileReading",
     "FileSource",
     "Hub",
     "LocalFiles",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar
@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 import anyio
 
 from ...actors.port_errors import LocalFileMissing, LocalFileTooLarge
-from ...actors.ports import Progress
-from ...protocol.digests import ContentDigester, ContentDigests
+from ...actors.ports import BytesSource, FileReading, Progress
+from ...protocol.digests import ContentDigester, ContentDigests, digest_bytes
 from ...protocol.errors import shown
 from .daemon_threads import ThreadCall, waker_of_this_loop
 
@@ -77,21 +77,21 @@ class PosixFiles:
         """Threads whose caller has left and that have not ended yet."""
         return len(self._abandoned)
 
-    async def read(self, local_path: str, *, max_bytes: int) -> bytes:
-        """The whole content of a regular file, links followed, as one consistent reading.
+    async def read_all(self, readings: Sequence[FileReading]) -> list[BytesSource]:
+        """The whole contents of regular files, links followed, each as one consistent reading; in one thread.
 
         A file that changes meanwhile is read again, up to four times in all. One that only grows, such as a log, gives
         what it held at one moment.
 
         Raises:
-            LocalFileMissing: it is no regular file, cannot be read, or would not keep still.
-            LocalFileTooLarge: it has more than `max_bytes` bytes; no more than that was read.
+            LocalFileMissing: one is no regular file, cannot be read, or would not keep still.
+            LocalFileTooLarge: one has more than its `max_bytes` bytes; no more than that was read.
         """
-        return await self._in_thread(partial(_read_consistently, local_path, max_bytes))
+        return await self._in_thread(partial(_read_all, tuple(readings)))
 
-    async def size_bytes(self, local_path: str) -> int:
-        """Its size now. Raises LocalFileMissing."""
-        return await self._in_thread(partial(_size_bytes, local_path))
+    async def sizes_bytes(self, local_paths: Sequence[str]) -> list[int]:
+        """Their sizes now, in one thread. Raises LocalFileMissing for the first that is no readable file."""
+        return await self._in_thread(partial(_sizes_bytes, tuple(local_paths)))
 
     async def digest(self, local_path: str, progress: Progress) -> ContentDigests:
         """Both digests in one reading, in chunks of 1 MiB; `progress` is called in the thread with each chunk's length.
@@ -138,6 +138,11 @@ class PosixFiles:
             self._abandoned.remove(slot)
         else:
             self._slots.release_on_behalf_of(slot)
+
+
+def _read_all(readings: tuple[FileReading, ...], left: threading.Event) -> list[BytesSource]:
+    contents = [_read_consistently(reading.local_path, reading.max_bytes, left) for reading in readings]
+    return [BytesSource(digest_bytes(content), content) for content in contents]
 
 
 def _read_consistently(local_path: str, max_bytes: int, left: threading.Event) -> bytes:
@@ -191,7 +196,12 @@ def _read_once(local_path: str, max_bytes: int, left: threading.Event) -> bytes:
     raise _Changed(content, is_whole=not missing_bytes and after.st_size == before.st_size)
 
 
+def _sizes_bytes(local_paths: tuple[str, ...], left: threading.Event) -> list[int]:
+    return [_size_bytes(local_path, left) for local_path in local_paths]
+
+
 def _size_bytes(local_path: str, left: threading.Event) -> int:
+    _stop_if_left(left)
     # Opened, so that a file that cannot be read is found now and not when it is to be uploaded.
     with _opened(local_path) as (_, status):
         return status.st_size

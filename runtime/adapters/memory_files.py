@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from ...actors.port_errors import LocalFileMissing, LocalFileTooLarge
-from ...actors.ports import Progress
-from ...protocol.digests import ContentDigester, ContentDigests
+from ...actors.ports import BytesSource, FileReading, Progress
+from ...protocol.digests import ContentDigester, ContentDigests, digest_bytes
 from ...protocol.errors import shown
 
 
@@ -66,19 +66,23 @@ class MemoryFiles:
         """Have the file replaced by this content after the first chunk of its next hashing."""
         self._following[local_path] = content
 
-    async def read(self, local_path: str, *, max_bytes: int) -> bytes:
-        """The whole content. Raises LocalFileMissing, or LocalFileTooLarge above `max_bytes` bytes."""
-        content = await self._open(local_path)
-        if len(content) > max_bytes:
-            raise LocalFileTooLarge(
-                f"{shown(local_path)} has {len(content)} bytes; the limit is {max_bytes}. Hand over a smaller file"
-            )
-        return content
+    async def read_all(self, readings: Sequence[FileReading]) -> list[BytesSource]:
+        """The whole contents with their digests. Raises LocalFileMissing, or LocalFileTooLarge above `max_bytes`."""
+        sources: list[BytesSource] = []
+        for reading in readings:
+            content = await self._open(reading.local_path)
+            if len(content) > reading.max_bytes:
+                raise LocalFileTooLarge(
+                    f"{shown(reading.local_path)} has {len(content)} bytes; the limit is {reading.max_bytes}. "
+                    "Hand over a smaller file"
+                )
+            sources.append(BytesSource(digest_bytes(content), content))
+        return sources
 
-    async def size_bytes(self, local_path: str) -> int:
-        """Its size now. Raises LocalFileMissing."""
+    async def sizes_bytes(self, local_paths: Sequence[str]) -> list[int]:
+        """Their sizes now. Raises LocalFileMissing."""
         await checkpoint()
-        return len(self._look(local_path))
+        return [len(self._look(local_path)) for local_path in local_paths]
 
     async def digest(self, local_path: str, progress: Progress) -> ContentDigests:
         """Both digests; takes `chunk_s` a chunk. Raises LocalFileMissing, also if the length changed meanwhile."""

@@ -13,7 +13,7 @@ from conveyor.actors.port_errors import LocalFileMissing, LocalFileTooLarge
 from conveyor.protocol.digests import digest_bytes
 from conveyor.runtime.adapters.clock import SystemClock, VirtualClock
 from conveyor.runtime.adapters.memory_files import MemoryFiles
-from tests.support.file_arenas import FilesArena, InMemory, OnDisk, unheeded
+from tests.support.file_arenas import FilesArena, InMemory, OnDisk, read_one, size_of, unheeded
 
 pytestmark = pytest.mark.anyio
 
@@ -34,8 +34,8 @@ class TestEveryAdapter:
         """Content, size, both digests and the first bytes are those of the file, whatever its length."""
         path = arena.write("a file é", content)
         passed: list[int] = []
-        assert await arena.files.read(path, max_bytes=len(content)) == content
-        assert await arena.files.size_bytes(path) == len(content)
+        assert await read_one(arena.files, path, max_bytes=len(content)) == content
+        assert await size_of(arena.files, path) == len(content)
         assert await arena.files.digest(path, passed.append) == digest_bytes(content)
         assert sum(passed) == len(content)
         assert await arena.files.sample(path, 512) == content[:512]
@@ -43,17 +43,17 @@ class TestEveryAdapter:
     async def test_a_file_above_the_limit_is_refused(self, arena: FilesArena) -> None:
         """The limit itself is allowed, one byte more is not; the message names the path, the size and the limit."""
         path = arena.write("a", b"12345")
-        assert await arena.files.read(path, max_bytes=5) == b"12345"
+        assert await read_one(arena.files, path, max_bytes=5) == b"12345"
         with pytest.raises(LocalFileTooLarge, match=r"/a' has 5 bytes; the limit is 4\. Hand over a smaller file"):
-            await arena.files.read(path, max_bytes=4)
+            await read_one(arena.files, path, max_bytes=4)
 
     @pytest.mark.parametrize("what", ["read", "size_bytes", "digest", "sample"])
     async def test_a_missing_file_is_named(self, arena: FilesArena, what: str) -> None:
         """Each method says which path is missing and why."""
         path = arena.path("nothing")
         calls: dict[str, Callable[[], Any]] = {
-            "read": lambda: arena.files.read(path, max_bytes=10),
-            "size_bytes": lambda: arena.files.size_bytes(path),
+            "read": lambda: read_one(arena.files, path, max_bytes=10),
+            "size_bytes": lambda: size_of(arena.files, path),
             "digest": lambda: arena.files.digest(path, unheeded),
             "sample": lambda: arena.files.sample(path, 10),
         }
@@ -63,9 +63,9 @@ class TestEveryAdapter:
     async def test_a_file_may_be_rewritten_between_calls(self, arena: FilesArena) -> None:
         """Nothing is remembered of a path."""
         path = arena.write("a", b"first")
-        assert await arena.files.read(path, max_bytes=10) == b"first"
+        assert await read_one(arena.files, path, max_bytes=10) == b"first"
         arena.write("a", b"second")
-        assert await arena.files.read(path, max_bytes=10) == b"second"
+        assert await read_one(arena.files, path, max_bytes=10) == b"second"
         assert await arena.files.digest(path, unheeded) == digest_bytes(b"second")
 
     @pytest.mark.parametrize("later", [LARGE + b"more", LARGE[:-1], LARGE[:1]], ids=["longer", "shorter", "cut"])
@@ -87,7 +87,7 @@ class TestEveryAdapter:
         contents: dict[str, bytes] = {}
 
         async def read(path: str) -> None:
-            contents[path] = await arena.files.read(path, max_bytes=10)
+            contents[path] = await read_one(arena.files, path, max_bytes=10)
 
         async with anyio.create_task_group() as tasks:
             for path in paths:
@@ -112,22 +112,22 @@ class TestFilesInMemory:
         files = MemoryFiles({"/a": b"x"})
         files.break_file("/a", "Stale file handle")
         with pytest.raises(LocalFileMissing, match="'/a' cannot be read: Stale file handle"):
-            await files.size_bytes("/a")
+            await size_of(files, "/a")
         files.mend_file("/a")
-        assert await files.size_bytes("/a") == 1
+        assert await size_of(files, "/a") == 1
         files.remove("/a")
         with pytest.raises(LocalFileMissing, match="No such file"):
-            await files.size_bytes("/a")
+            await size_of(files, "/a")
 
     async def test_a_held_file_waits_until_it_is_mended(self) -> None:
         """A held path neither fails nor answers; cancellation leaves it held."""
         files = MemoryFiles({"/a": b"x"})
         files.hold_file("/a")
         with anyio.move_on_after(1000) as scope:
-            await files.read("/a", max_bytes=1)
+            await read_one(files, "/a", max_bytes=1)
         assert scope.cancelled_caught
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: files.read("/a", max_bytes=1))
+            tasks.start_soon(lambda: read_one(files, "/a", max_bytes=1))
             await anyio.wait_all_tasks_blocked()
             assert files.readings["/a"] == 0
             files.mend_file("/a")

@@ -18,7 +18,7 @@ from conveyor.actors.port_errors import LocalFileMissing, LocalFileTooLarge
 from conveyor.runtime.adapters import files as files_module
 from conveyor.runtime.adapters.daemon_threads import waker_of_this_loop
 from conveyor.runtime.adapters.files import CHUNK_BYTES, MAX_READINGS
-from tests.support.file_arenas import OnDisk, unheeded
+from tests.support.file_arenas import OnDisk, read_one, size_of, unheeded
 
 pytestmark = pytest.mark.anyio
 
@@ -39,8 +39,8 @@ class TestKindsOfFiles:
         disk.write("target", b"content")
         (disk.root / "link").symlink_to("target")
         (disk.root / "chain").symlink_to("link")
-        assert await disk.files.read(disk.path("chain"), max_bytes=10) == b"content"
-        assert await disk.files.size_bytes(disk.path("link")) == 7
+        assert await read_one(disk.files, disk.path("chain"), max_bytes=10) == b"content"
+        assert await size_of(disk.files, disk.path("link")) == 7
 
     @pytest.mark.parametrize(
         ("kind", "words"),
@@ -85,7 +85,7 @@ class TestKindsOfFiles:
                 path = disk.path("\ud800")
             with anyio.fail_after(30):
                 with pytest.raises(LocalFileMissing, match=words):
-                    await disk.files.read(path, max_bytes=10)
+                    await read_one(disk.files, path, max_bytes=10)
                 with pytest.raises(LocalFileMissing, match=words):
                     await disk.files.digest(path, unheeded)
 
@@ -95,7 +95,7 @@ class TestKindsOfFiles:
         path = disk.write("secret", b"content")
         os.chmod(path, 0)
         with pytest.raises(LocalFileMissing, match=r"Permission denied\. Check that the file is there and may be read"):
-            await disk.files.size_bytes(path)
+            await size_of(disk.files, path)
 
     async def test_names_that_are_not_utf_8_are_read(self, disk: OnDisk) -> None:
         """A name in another encoding comes as surrogate escapes and leads to its file."""
@@ -104,13 +104,13 @@ class TestKindsOfFiles:
             path = disk.write(name, b"content")
         except OSError:
             pytest.skip("this filesystem takes UTF-8 names only")
-        assert await disk.files.read(path, max_bytes=10) == b"content"
+        assert await read_one(disk.files, path, max_bytes=10) == b"content"
 
     @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
     async def test_files_without_a_true_length_are_refused(self, disk: OnDisk) -> None:
         """A file of /proc names 0 bytes and has more: it is refused, not taken as empty."""
         with pytest.raises(LocalFileMissing, match="does not have the 0 bytes that its filesystem names"):
-            await disk.files.read("/proc/self/status", max_bytes=10**6)
+            await read_one(disk.files, "/proc/self/status", max_bytes=10**6)
 
 
 class Reads:
@@ -148,7 +148,7 @@ class TestFilesThatChange:
                 Path(path).write_bytes(b"NEW NEW NEW NEW")
 
         reads.before = rewrite
-        assert await disk.files.read(path, max_bytes=100) == b"NEW NEW NEW NEW"
+        assert await read_one(disk.files, path, max_bytes=100) == b"NEW NEW NEW NEW"
         assert reads.count == 2
 
     async def test_a_file_replaced_by_renaming_comes_in_one_of_its_forms(self, disk: OnDisk, reads: Reads) -> None:
@@ -160,7 +160,7 @@ class TestFilesThatChange:
                 Path(disk.write("b", b"new")).rename(path)
 
         reads.before = replace
-        assert await disk.files.read(path, max_bytes=100) in (b"old old old", b"new")
+        assert await read_one(disk.files, path, max_bytes=100) in (b"old old old", b"new")
 
     async def test_a_log_that_never_rests_gives_what_it_held_at_one_moment(self, disk: OnDisk, reads: Reads) -> None:
         """Appended to during every reading, a file comes as a prefix that was there at one moment."""
@@ -171,7 +171,7 @@ class TestFilesThatChange:
                 log.write(b"line %d\n" % reads.count)
 
         reads.before = append
-        content = await disk.files.read(path, max_bytes=1000)
+        content = await read_one(disk.files, path, max_bytes=1000)
         assert content == b"".join(b"line %d\n" % number for number in range(MAX_READINGS - 1))
         assert reads.count == MAX_READINGS
 
@@ -184,7 +184,7 @@ class TestFilesThatChange:
             os.utime(path, ns=(reads.count, reads.count))
 
         reads.before = overwrite
-        assert await disk.files.read(path, max_bytes=100) == b"%03d" % MAX_READINGS
+        assert await read_one(disk.files, path, max_bytes=100) == b"%03d" % MAX_READINGS
 
     async def test_a_file_that_changes_its_length_each_time_is_refused(self, disk: OnDisk, reads: Reads) -> None:
         """Rewritten with another length at every reading, nothing can be frozen; the message says what to do."""
@@ -197,7 +197,7 @@ class TestFilesThatChange:
         with pytest.raises(
             LocalFileMissing, match=rf"changed each of the {MAX_READINGS} times .* rename it into place"
         ):
-            await disk.files.read(path, max_bytes=100)
+            await read_one(disk.files, path, max_bytes=100)
 
     async def test_a_file_that_outgrows_the_limit_is_refused(self, disk: OnDisk, reads: Reads) -> None:
         """The limit holds for each reading."""
@@ -208,7 +208,7 @@ class TestFilesThatChange:
 
         reads.before = grow
         with pytest.raises(LocalFileTooLarge, match="has 11 bytes; the limit is 10"):
-            await disk.files.read(path, max_bytes=10)
+            await read_one(disk.files, path, max_bytes=10)
 
 
 class Stuck:
@@ -276,11 +276,11 @@ class TestCancellation:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 for _ in range(2):
-                    tasks.start_soon(partial(disk.files.read, path, max_bytes=100))
+                    tasks.start_soon(partial(read_one, disk.files, path, max_bytes=100))
                 await stuck.wait_begun(2)
                 tasks.cancel_scope.cancel()
             assert disk.files.abandoned_threads == 2
-            assert await disk.files.size_bytes(other) == 1
+            assert await size_of(disk.files, other) == 1
             stuck.let_go.set()
             while disk.files.abandoned_threads:
                 await anyio.sleep(0)
@@ -298,12 +298,12 @@ class TestCancellation:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 for _ in range(2):
-                    tasks.start_soon(partial(disk.files.read, path, max_bytes=100))
+                    tasks.start_soon(partial(read_one, disk.files, path, max_bytes=100))
                 await stuck.wait_begun(2)
                 tasks.cancel_scope.cancel()
             assert disk.files.abandoned_threads == bound
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(disk.files.read, path, max_bytes=100))  # takes the slot that was given up
+                tasks.start_soon(partial(read_one, disk.files, path, max_bytes=100))  # takes the slot that was given up
                 await stuck.wait_begun(3)
                 tasks.start_soon(read_once_more)
                 await anyio.wait_all_tasks_blocked()
@@ -316,6 +316,7 @@ class TestCancellation:
         """N-RUN-01: a program whose read never comes back still ends when its main code does."""
         program = """
 import anyio, os, sys, threading
+from conveyor.actors.ports import FileReading
 from conveyor.runtime.adapters.files import PosixFiles
 
 begun = threading.Event()
@@ -327,7 +328,7 @@ async def main():
     files = PosixFiles(threads=1)
     os.read = read
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: files.read(sys.argv[1], max_bytes=10))
+        tasks.start_soon(lambda: files.read_all([FileReading(sys.argv[1], 10)]))
         while not begun.is_set():
             await anyio.sleep(0)
         tasks.cancel_scope.cancel()

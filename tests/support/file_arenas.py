@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from conveyor.actors.ports import LocalFiles
+from conveyor.actors.ports import BytesSource, FileReading, LocalFiles
+from conveyor.protocol.digests import digest_bytes
 from conveyor.runtime.adapters.files import PosixFiles
 from conveyor.runtime.adapters.memory_files import MemoryFiles
 
@@ -61,4 +62,18 @@ def unheeded(_passed_bytes: int) -> None:
     """Progress that nobody looks at."""
 
 
-__all__ = ["FilesArena", "InMemory", "OnDisk", "unheeded"]
+async def read_one(files: LocalFiles, local_path: str, *, max_bytes: int) -> bytes:
+    """The content of one file, whose digests are checked on the way."""
+    (source,) = await files.read_all([FileReading(local_path, max_bytes)])
+    assert isinstance(source, BytesSource)
+    assert source.digests == digest_bytes(source.content)
+    return source.content
+
+
+async def size_of(files: LocalFiles, local_path: str) -> int:
+    """The size of one file."""
+    (size_bytes,) = await files.sizes_bytes([local_path])
+    return size_bytes
+
+
+__all__ = ["FilesArena", "InMemory", "OnDisk", "read_one", "size_of", "unheeded"]
