@@ -9,9 +9,11 @@ from typing import Final
 import msgspec
 
 MAX_CHARACTERS: Final = 200
+_LOOKED_AT_CHARACTERS: Final = 2000
+"""What lies further back could not come among the first 200 in any case worth having."""
 
 _REMOVED: Final = (
-    (re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>]*", re.IGNORECASE), "[address]"),
+    (re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>]*", re.IGNORECASE), "[address]"),
     (re.compile(r"\b(bearer|basic)\s+\S+", re.IGNORECASE), "[credential]"),
     (re.compile(r"\b(hf|api)_[A-Za-z0-9_-]{4,}"), "[credential]"),
     (re.compile(r"\beyJ[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)*"), "[credential]"),
@@ -50,6 +52,7 @@ def clean(text: str, secrets: Iterable[str] = ()) -> str:
     for secret in secrets:
         if secret:
             text = text.replace(secret, "[credential]")
+    text = text[:_LOOKED_AT_CHARACTERS]
     for pattern, stand_in in _REMOVED:
         text = pattern.sub(stand_in, text)
     text = " ".join(_UNPRINTABLE.sub(" ", text).split())

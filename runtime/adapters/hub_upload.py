@@ -6,6 +6,7 @@ What such a thread may still do after it was abandoned is harmless: an uploaded 
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Final
 
 import anyio
@@ -114,6 +115,7 @@ class ObjectUploads:
         from huggingface_hub import CommitOperationAdd, HfApi
 
         options = self._options
+        by_lfs = options.large_upload == "lfs" or not _has_xet()
         api = HfApi(
             endpoint=options.endpoint,
             token=token,
@@ -122,9 +124,10 @@ class ObjectUploads:
         )
         with quietly(), TransferFile(source, watch) as file:
             # An operation given as an open binary file goes by plain LFS, one given as a path or as bytes by Xet.
-            content = file if options.large_upload == "lfs" else _as_the_library_likes_it(source)
+            # Without Xet a path would go by LFS too, but with a progress bar in the host's standard error.
+            content = file if by_lfs else _as_the_library_likes_it(source)
             operation = CommitOperationAdd(path_in_repo=path, path_or_fileobj=content)  # type: ignore[arg-type]
-            if options.large_upload == "lfs":
+            if by_lfs:
                 _compare(operation.upload_info.sha256.hex(), operation.upload_info.size, source)
                 file.start_sending()
             api.preupload_lfs_files(
@@ -144,6 +147,13 @@ async def _wait_while_it_moves(call: ThreadCall[None], watch: TransferWatch, lim
             return
         if watch.idle_s >= limit_s:
             raise HubError(outcome_of_failure("TransferStalled", Exchange.UPLOAD))
+
+
+def _has_xet() -> bool:
+    """Whether the library would use Xet: its extension is there and was not switched off when the library started."""
+    from huggingface_hub import constants
+
+    return not constants.HF_HUB_DISABLE_XET and find_spec("hf_xet") is not None
 
 
 def _as_the_library_likes_it(source: UploadSource) -> str | bytes:
