@@ -102,7 +102,8 @@ def read_samples(connection: Connection, operation: ReadSamples) -> Mapping[str,
     for chunk in in_chunks(operation.sha256s):
         sample = func.substr(contents.c.content, 1, operation.sample_bytes, type_=contents.c.content.type)
         rows = connection.execute(select(contents.c.sha256, sample.label("sample")).where(contents.c.sha256.in_(chunk)))
-        found.update((row.sha256, row.sample) for row in rows)
+        # Of an empty content some databases give no value instead of no bytes.
+        found.update((row.sha256, row.sample or b"") for row in rows)
     return found
 
 

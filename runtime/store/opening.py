@@ -20,7 +20,7 @@ from .lanes import InlineLane, Lane, ThreadLane
 from .options import StoreAdapter, StoreOptions
 from .place import Place, Readiness, check_version, look
 from .schema import HEAD_VERSION, VERSION_TABLE
-from .sqlite import Role, make_engine, run_sql
+from .sqlite import Role, make_engine, memory_engine, run_sql
 from .sqlite_errors import DATABASE_ERRORS, is_busy, store_error
 from .store import AsyncSqliteStore, InlineSqliteStore, SqliteStore, ThreadSqliteStore
 from .threads import is_under_asyncio, run_in_short_thread
@@ -69,7 +69,7 @@ async def open_store(path: str | os.PathLike[str], options: StoreOptions = DEFAU
 async def open_memory_store(options: StoreOptions = DEFAULT_OPTIONS) -> InlineSqliteStore:
     """Open a new store in memory, for simulation and tests; it is gone when it is closed."""
     await anyio.lowlevel.checkpoint()
-    writer = InlineLane(make_engine(None), Role.WRITER)
+    writer = InlineLane(memory_engine(), Role.WRITER)
 
     def prepare(connection: Connection) -> str:
         with connection.begin():

@@ -6,6 +6,7 @@ import os
 import socket
 import sqlite3
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -47,6 +48,12 @@ def uri_of(path: Path, query: str) -> str:
 def connect_arguments() -> dict[str, Any]:
     """Arguments of the driver: explicit transactions, and no long waits inside SQLite."""
     return {"uri": True, "timeout": 1.0, "isolation_level": None, "check_same_thread": False, "cached_statements": 256}
+
+
+@cache
+def memory_engine() -> Engine:
+    """The engine of stores in memory: each connection is a new, empty database. It keeps compiled statements."""
+    return make_engine(None)
 
 
 def make_engine(path: Path | None) -> Engine:
@@ -154,6 +161,7 @@ __all__ = [
     "data_version",
     "give_role",
     "make_engine",
+    "memory_engine",
     "prepare_engine",
     "reclaim_space",
     "run_pragma",
