@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -15,9 +14,9 @@ import msgspec
 
 from ...actors.port_errors import CredentialMissing
 from ...actors.ports import CommitRequest, Progress, UploadSource
-from ...protocol.digests import digest_bytes
+from ...protocol.digests import ContentDigests, digest_bytes
 from ...protocol.errors import LocalProtocolError
-from ...protocol.limits import PATHS_INFO_MAX_PATHS, PREUPLOAD_MAX_FILES
+from ...protocol.limits import MIB, PATHS_INFO_MAX_PATHS, PREUPLOAD_MAX_FILES
 from ...protocol.outcome import HubError, Outcome, OutcomeKind
 from ...protocol.receipts import WriteAccess
 from ...protocol.work import HubCommit, PreuploadAnswer, PreuploadFile, RemoteFile, UploadMode
@@ -50,23 +49,23 @@ class HuggingFaceHub:
     def __init__(self, options: HubOptions | None = None, credentials: HubCredentials | None = None) -> None:
         self._options = options if options is not None else HubOptions()
         self._credentials = credentials if credentials is not None else HubCredentials()
-        self._parts: tuple[HubExchange, ObjectUploads] | None = None
         self._client: httpx.AsyncClient | None = None
+        self._open_exchange: HubExchange | None = None
+        self._uploads: ObjectUploads | None = None
 
     async def __aenter__(self) -> Self:
-        # Reading the certificates takes a while, and there are none to check on plain HTTP.
-        is_https = self._options.endpoint.startswith("https://")
-        tls = await run_in_daemon_thread(ssl.create_default_context, name="conveyor-tls") if is_https else None
+        # Reading the certificates takes a while.
+        tls = await run_in_daemon_thread(httpx.create_ssl_context, name="conveyor-tls")
         self._client = open_client(self._options, tls)
-        uploads = ObjectUploads(self._options, self._credentials)
-        self._parts = HubExchange(self._client, self._options, self._credentials), uploads
+        self._uploads = ObjectUploads(self._options, self._credentials)
+        self._open_exchange = HubExchange(self._client, self._options, self._credentials)
         install_filter()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        client, self._client, self._parts = self._client, None, None
+        client, self._client, self._open_exchange = self._client, None, None
         if client is None:
             return
         with quietly(), anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
@@ -132,7 +131,9 @@ class HuggingFaceHub:
             ContentChanged: the bytes read were not the expected ones; none of them was sent under their name.
             CredentialMissing: there is no token.
         """
-        await self._open_parts[1].upload(repository, path, source, progress)
+        if self._uploads is None or self._open_exchange is None:
+            raise _not_open()
+        await self._uploads.upload(repository, path, source, progress)
 
     async def commit(self, request: CommitRequest) -> str:
         """Commit all files or none, if the head is still the parent; gives the new commit id. Sent once."""
@@ -181,7 +182,7 @@ class HuggingFaceHub:
             return None
         if not 200 <= answer.status < 300:
             raise self._exchange.refusal(request, answer, secret)
-        named, digests = wire.named_digest(answer.headers), digest_bytes(answer.body)
+        named, digests = wire.named_digest(answer.headers), await _digests(answer.body)
         if named not in (digests.git_oid, digests.sha256):
             error_type = "DigestMissing" if named is None else "DigestMismatch"
             raise HubError(Outcome(OutcomeKind.TRANSIENT, error_type, answer.status, request_id=answer.request_id))
@@ -209,8 +210,8 @@ class HuggingFaceHub:
         return WriteAccess(credential="present", reachable=True, can_write=can_write)
 
     def unfinished_threads(self, repository: str) -> int:
-        """How many abandoned upload threads still work for this repository."""
-        return self._open_parts[1].unfinished_threads(repository)
+        """How many abandoned upload threads still work for this repository; also once the adapter is closed."""
+        return self._uploads.unfinished_threads(repository) if self._uploads is not None else 0
 
     async def _path_rows(
         self, repository: str, revision: str, paths: Sequence[str], *, expand: bool
@@ -257,13 +258,19 @@ class HuggingFaceHub:
 
     @property
     def _exchange(self) -> HubExchange:
-        return self._open_parts[0]
+        if self._open_exchange is None:
+            raise _not_open()
+        return self._open_exchange
 
-    @property
-    def _open_parts(self) -> tuple[HubExchange, ObjectUploads]:
-        if self._parts is None:
-            raise LocalProtocolError("the Hub adapter is not open: use it inside `async with`")
-        return self._parts
+
+async def _digests(content: bytes) -> ContentDigests:
+    if len(content) <= MIB:
+        return digest_bytes(content)
+    return await run_in_daemon_thread(lambda: digest_bytes(content), name="conveyor-digest")
+
+
+def _not_open() -> LocalProtocolError:
+    return LocalProtocolError("the Hub adapter is not open: use it inside `async with`")
 
 
 __all__ = ["HuggingFaceHub"]

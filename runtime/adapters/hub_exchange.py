@@ -167,10 +167,10 @@ class HubExchange:
             return Answer(response.status_code, lower, body, address.startswith("https://"))
 
 
-def open_client(options: HubOptions, tls: ssl.SSLContext | None) -> httpx.AsyncClient:
+def open_client(options: HubOptions, tls: ssl.SSLContext) -> httpx.AsyncClient:
     """A client with the options' limits. It follows no redirect by itself."""
     return httpx.AsyncClient(
-        verify=tls if tls is not None else True,
+        verify=tls,
         timeout=httpx.Timeout(options.answer_s, connect=options.connect_s, pool=options.connect_s),
         limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
         follow_redirects=False,

@@ -228,3 +228,9 @@ async def main():
 anyio.run(main, backend={backend!r})
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+
+
+def test_library_is_imported_late() -> None:
+    """Importing the adapter does not import huggingface_hub, which takes a second."""
+    program = "import sys, conveyor.runtime.adapters.hub; sys.exit('huggingface_hub' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
