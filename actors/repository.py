@@ -43,6 +43,8 @@ from .store_operations import (
 
 _LOG: Final = logging.getLogger("conveyor.delivery")
 _STORE_PAUSE_S: Final = 5.0
+LOOK_EVERY_S: Final = 0.25
+"""How often news of work alone makes an actor look at the store."""
 _LOCAL_TROUBLE: Final = (StoreError, AskTimeout, ActorCrashed, ActorStopped)
 
 
@@ -92,6 +94,7 @@ class RepositoryActor(Behaviour[RepositoryMessage]):
         self._ready_since_unix_s = 0.0
         self._work: anyio.CancelScope | None = None
         self._quiet_until = float("-inf")
+        self._looked_at = float("-inf")
         self._unknowns = 0
         self._idle_since: float | None = None
         self._without_credential: tuple[int, int, int] | None = None
@@ -106,7 +109,12 @@ class RepositoryActor(Behaviour[RepositoryMessage]):
         """Look at the store again, or make the final commit."""
         if isinstance(message, FinalCommit):
             return await self._final_commit(message.until)
-        await self._advance()
+        look_at = self._looked_at + LOOK_EVERY_S
+        if anyio.current_time() < look_at:
+            # A sweep brings such news by the hundred, and each look at the store costs: one look serves them all.
+            self._context.wake_at(look_at)
+        else:
+            await self._advance()
         return None
 
     async def wake(self) -> None:
@@ -127,6 +135,7 @@ class RepositoryActor(Behaviour[RepositoryMessage]):
         try:
             while await self._do_next():
                 pass
+            self._looked_at = anyio.current_time()
         except LeaseLost:
             self._stop_work()
             self._context.wake_at(anyio.current_time() + self._world.limits.held_lease_check_s)
