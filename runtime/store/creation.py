@@ -15,12 +15,13 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, Dialect, Index, insert
+from sqlalchemy import Connection, Dialect, Index, insert, select
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ...actors.port_errors import StoreBusy, StoreError, StoreFull, StoreUnusable
 from .options import StoreOptions
 from .place import Place, Readiness, look
+from .planner import teach_planner
 from .schema import HEAD_VERSION, VERSION_TABLE, meta, metadata
 from .sqlite import APPLICATION_ID, SAFE, WRITE_AHEAD, make_engine, run_pragma, uri_of
 from .sqlite_errors import DATABASE_ERRORS, is_busy, store_error
@@ -88,7 +89,14 @@ def fill(connection: Connection) -> None:
         f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
     )
     connection.exec_driver_sql(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES ('{HEAD_VERSION}')")
-    connection.execute(insert(meta).values(name="store_id", value=secrets.token_hex(16)))
+    _give_identity(connection)
+
+
+def _give_identity(connection: Connection) -> None:
+    """Name the store, once and for all."""
+    known = connection.scalar(select(meta.c.value).where(meta.c.name == "store_id"))
+    if known is None:
+        connection.execute(insert(meta).values(name="store_id", value=secrets.token_hex(16)))
 
 
 _KNOWN_DEFINITIONS: Final[dict[str, list[str]]] = {}
@@ -169,6 +177,7 @@ def _build(path: Path, journal_mode: str) -> None:
                 run_pragma(connection, pragma)
             with connection.begin():
                 fill(connection)
+                teach_planner(connection)
             run_pragma(connection, f"journal_mode = {journal_mode}")
     except DATABASE_ERRORS as error:
         raise store_error(error, path) from error
@@ -197,6 +206,8 @@ def _migrate(place: Place) -> None:
     try:
         with engine.connect() as connection, connection.begin():
             upgrade(connection)
+            _give_identity(connection)
+            teach_planner(connection)
     except DATABASE_ERRORS as error:
         if is_busy(error):
             raise StoreBusy(

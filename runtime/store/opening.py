@@ -19,6 +19,7 @@ from .creation import ensure_safe_journal, fill, tighten_modes, try_set_up
 from .lanes import InlineLane, Lane, ThreadLane
 from .options import StoreAdapter, StoreOptions
 from .place import Place, Readiness, check_version, look
+from .planner import teach_planner
 from .schema import HEAD_VERSION, VERSION_TABLE
 from .sqlite import Role, make_engine, memory_engine, run_sql
 from .sqlite_errors import DATABASE_ERRORS, is_busy, store_error
@@ -74,6 +75,7 @@ async def open_memory_store(options: StoreOptions = DEFAULT_OPTIONS) -> InlineSq
     def prepare(connection: Connection) -> str:
         with connection.begin():
             fill(connection)
+            teach_planner(connection)
             return read_store_id(connection)
 
     try:
