@@ -33,7 +33,7 @@ from ..protocol.receipts import (
     WriteAccess,
 )
 from ..protocol.requests import BundleFile, RefusalCode, RunFile, StageDatasetBundle, StageRunFiles
-from .app import Conveyor, ConveyorNotOpen, open_conveyor
+from .app import Conveyor, ConveyorNotClosed, ConveyorNotOpen, open_conveyor
 from .exit_codes import ExitCode
 from .setting_spec import SettingsError
 from .settings import Settings
@@ -70,6 +70,7 @@ __all__ = [
     "WriteAccess",
     # errors
     "ConveyorError",
+    "ConveyorNotClosed",
     "ConveyorNotOpen",
     "NotAccepted",
     "NotDelivered",

@@ -5,9 +5,8 @@ Embedded use touches no signal handler, exit hook, event-loop policy or logging 
 
 from __future__ import annotations
 
+import contextlib
 import os
-import warnings
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final
@@ -20,14 +19,7 @@ from ..actors.port_errors import StoreError, UsedAfterFork
 from ..actors.read_back import read_back_run_files
 from ..actors.shutdown import LeftOver, PhaseReport, ShutdownPhase, ShutdownReport
 from ..actors.stop_gate import ANY_REPOSITORY
-from ..actors.store_operations import (
-    FlushEverything,
-    ReadBundleReceipt,
-    ReadRunReceipt,
-    ReadStatus,
-    StoreStatus,
-)
-from ..actors.work_watch import WorkBoard
+from ..actors.store_operations import FlushEverything, ReadBundleReceipt, ReadRunReceipt, StoreStatus
 from ..protocol.errors import ConveyorError
 from ..protocol.receipts import (
     BundleReceipt,
@@ -38,7 +30,8 @@ from ..protocol.receipts import (
     WriteAccess,
 )
 from ..protocol.requests import HandOverRefused, StageDatasetBundle, StageRunFiles
-from .adapters.assembly import Adapters, open_adapters
+from .adapters.assembly import Adapters
+from .life import ConveyorNotClosed, Life
 from .settings import Settings
 from .status import Status, make_status
 from .tickets import BundleTicket, RunFilesTicket
@@ -50,8 +43,8 @@ RUN_FILES_WITHIN_S: Final = 5.0
 BUNDLE_WITHIN_S: Final = 30.0
 """The same for a bundle, whose small files are hashed on the way."""
 
-CANCELLED_CLOSE_S: Final = 3.0
-"""What a cancelled host still waits for leases to be released and the store to be closed (N-RUN-04)."""
+CLOSE_WITHIN_S: Final = 6.0
+"""What closing may still take once the leases are released: the last actors, and the store."""
 
 _LOCAL_TROUBLE: Final = (StoreError, AskTimeout, ActorCrashed, ActorStopped, SupervisorStopped, Stopping)
 
@@ -59,99 +52,93 @@ _LOCAL_TROUBLE: Final = (StoreError, AskTimeout, ActorCrashed, ActorStopped, Sup
 class Conveyor:
     """A running Conveyor; made by `open_conveyor` and alive inside its `async with` block.
 
-    Every method belongs to the event loop and the process that opened it.
+    Its actors live in a task of their own. So nothing that goes wrong with a delivery, not even an end of the actors
+    for good, reaches into the host's block before the host asks (N-UX-04); it is raised when the block is left. Every
+    method belongs to the event loop and the process that opened it.
     """
 
     def __init__(self, settings: Settings, adapters: Adapters | None) -> None:
         self._settings = settings
         self._given = adapters
         self._pid = os.getpid()
-        self._stack = AsyncExitStack()
-        self._tree: ActorTree | None = None
-        self._adapters: Adapters | None = None
+        self._life: Life | None = None
+        self._closing: anyio.Lock | None = None
         self._report: ShutdownReport | None = None
         self._final_status: Status | None = None
-        self._is_closed = True
 
     # --- life ---
 
     async def __aenter__(self) -> Conveyor:
         """Open the adapters and start the actors; returns when everything is ready."""
-        try:
-            adapters = self._given
-            if adapters is None:
-                adapters = await self._stack.enter_async_context(open_adapters(self._settings))
-            tree = ActorTree(adapters, self._settings, WorkBoard())
-            await self._stack.enter_async_context(tree)
-        except BaseException:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(CANCELLED_CLOSE_S):
-                await self._stack.aclose()
-            raise
-        self._adapters, self._tree = adapters, tree
-        self._is_closed = False
+        if self._life is not None:
+            raise ConveyorNotOpen("this Conveyor was opened before; make another one with `open_conveyor`")
+        self._closing = anyio.Lock()
+        self._life = Life(self._settings, self._given)
+        await self._life.start()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        """Shut down within the settings' time; a cancelled host only has the leases released and the store closed."""
-        if exc_type is not None and issubclass(exc_type, anyio.get_cancelled_exc_class()):
-            await self._close_cancelled()
-        elif not self._is_closed:
-            try:
-                await self.aclose()
-            except anyio.get_cancelled_exc_class():
-                await self._close_cancelled()
-                raise
-        self._is_closed = True
-        return await self._stack.__aexit__(exc_type, exc, traceback)
+    ) -> None:
+        """Shut down within the settings' time; a cancelled host only has the leases released and the store closed.
+
+        In a forked child it does nothing: what the child inherited belongs to its parent (N-STO-06).
+        """
+        if os.getpid() != self._pid:
+            return
+        life = self._require_life()
+        if isinstance(exc, anyio.get_cancelled_exc_class()):
+            await life.end_at_once()
+        else:
+            await self.aclose()
+        if life.failure is not None and not isinstance(exc, Exception):
+            raise life.failure
 
     async def aclose(self, *, within_s: float | None = None) -> ShutdownReport:
         """Shut down: take nothing new, start no upload, commit the pending run files, and say what is left.
 
-        Calling it again gives the same report.
+        Calling it again gives the same report. Cancelled, it has the leases released and the store closed, at once.
 
         Args:
             within_s: the deadline in seconds from now; the setting `shutdown_s` if it is None.
 
         Raises:
+            ConveyorNotOpen: it was never opened.
             UsedAfterFork: this is a forked child.
         """
         self._check_process()
-        if self._report is None:
-            tree = self._require_tree()
-            report = await tree.shutdown(within_s=self._settings.shutdown_s if within_s is None else within_s)
-            began = anyio.current_time()
-            stored = await self._stored_at_end()
-            with anyio.CancelScope(shield=True), anyio.move_on_after(tree.close_s) as scope:
-                await tree.close()
-            closed = PhaseReport(
-                ShutdownPhase.CLOSE_STORE, anyio.current_time() - began, overran=scope.cancelled_caught
-            )
-            left, parked = ((), 0) if stored is None else (_left_over(stored), stored.parked)
-            self._report = replace(report, phases=(*report.phases, closed), left_over=left, parked=parked)
-            self._is_closed = True
+        life = self._require_life()
+        assert self._closing is not None
+        async with self._closing:
+            if self._report is None:
+                try:
+                    self._report = await self._shut_down(
+                        life, self._settings.shutdown_s if within_s is None else within_s
+                    )
+                except anyio.get_cancelled_exc_class():
+                    await life.end_at_once()
+                    raise
         return self._report
 
-    async def _close_cancelled(self) -> None:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(CANCELLED_CLOSE_S):
-            tree = self._require_tree()
-            await tree.stop_at_once()
-        self._is_closed = True
-
-    def __del__(self) -> None:
-        """A forgotten close is said once; what was accepted is durable, and any later process delivers it
-        (N-RUN-02).
-        """
-        if not getattr(self, "_is_closed", True) and os.getpid() == self._pid:
-            waiting = self._tree.accepted if self._tree is not None else 0
-            warnings.warn(
-                f"a Conveyor was not closed; up to {waiting} accepted hand-overs may be undelivered. They are kept in "
-                f"{self._settings.store_path}: run `conveyor drain`, or use `async with open_conveyor(...)`",
-                ResourceWarning,
-                stacklevel=1,
-                source=self,
-            )
+    async def _shut_down(self, life: Life, within_s: float) -> ShutdownReport:
+        report, stored = ShutdownReport(), None
+        if not life.has_ended:
+            life.is_closing = True
+            try:
+                report = await life.tree.shutdown(within_s=within_s)
+            except StoreError:
+                # The store cannot say which repositories have work; what was accepted is in it all the same.
+                await life.end_at_once()
+            stored = await life.stored_status()
+        if stored is not None:
+            self._final_status = self._make_status(life, stored, "stopped")
+        began = anyio.current_time()
+        in_time = await life.end(within_s=CLOSE_WITHIN_S)
+        # A store that cannot say what is left has not closed as it should.
+        has_closed = in_time and stored is not None
+        closed = PhaseReport(ShutdownPhase.CLOSE_STORE, anyio.current_time() - began, overran=not has_closed)
+        left, parked = ((), 0) if stored is None else (_left_over(stored), stored.parked)
+        return replace(report, phases=(*report.phases, closed), left_over=left, parked=parked)
 
     # --- hand-overs ---
 
@@ -188,7 +175,6 @@ class Conveyor:
                 message=_unavailable(error),
             )
         else:
-            tree.accepted += 1
             return RunFilesTicket(
                 taken.recorded.receipt,
                 store=tree.store,
@@ -213,7 +199,6 @@ class Conveyor:
         tree = self._require_tree()
         try:
             receipt = await tree.intake.ask(HandOverBundle(request), within_s=within_s)
-            tree.accepted += 1
         except HandOverRefused as error:
             receipt = BundleReceipt(
                 handover_id="",
@@ -281,14 +266,9 @@ class Conveyor:
             UsedAfterFork: this is a forked child.
         """
         self._check_process()
-        tree = self._require_tree()
-        return make_status(
-            await self._stored_status(),
-            state="stopping" if tree.gate.is_stopping else "running",
-            pace=tree.world.pace,
-            now_unix_s=tree.clock.unix_s(),
-            actors=tree.actor_statistics(),
-        )
+        life = self._require_life()
+        stored = await life.read_status()
+        return self._make_status(life, stored, "stopping" if life.tree.gate.is_stopping else "running")
 
     @property
     def final_status(self) -> Status:
@@ -313,16 +293,22 @@ class Conveyor:
             The status at the end; its `waiting` says what is left.
 
         Raises:
+            ConveyorNotOpen: it was closed meanwhile, or its actors ended for good; what waits is kept.
             StoreError: the store could not be read or written.
             UsedAfterFork: this is a forked child.
         """
         self._check_process()
-        tree = self._require_tree()
+        life = self._require_life()
+        tree = life.tree
         with anyio.move_on_after(within_s):
             while True:
                 settlement = tree.board.ticket(ANY_REPOSITORY)
-                await tree.ledger.write(FlushEverything(now_unix_s=tree.clock.unix_s()))
-                stored = await self._stored_status()
+                if life.has_ended:
+                    raise ConveyorNotOpen(
+                        "this Conveyor was closed; what waits is kept: open another one, and drain it"
+                    )
+                await _flush_everything(tree)
+                stored = await life.read_status()
                 if not stored.waiting:
                     break
                 for row in stored.repositories:
@@ -333,25 +319,23 @@ class Conveyor:
 
     # --- inside ---
 
-    async def _stored_status(self) -> StoreStatus:
-        tree = self._require_tree()
-        return await tree.store.query(ReadStatus(now_unix_s=tree.clock.unix_s(), horizon_s=tree.world.pace.horizon_s))
+    def _make_status(self, life: Life, stored: StoreStatus, state: str) -> Status:
+        tree = life.tree
+        return make_status(
+            stored,
+            state=state,
+            pace=tree.world.pace,
+            now_unix_s=tree.clock.unix_s(),
+            actors=() if life.has_ended else tree.actor_statistics(),
+        )
 
-    async def _stored_at_end(self) -> StoreStatus | None:
-        """What is left, once no actor works any more; None if the store cannot say."""
-        tree = self._require_tree()
-        try:
-            with anyio.fail_after(CANCELLED_CLOSE_S):
-                stored = await self._stored_status()
-        except (StoreError, TimeoutError):
-            return None
-        self._final_status = make_status(stored, state="stopped", pace=tree.world.pace, now_unix_s=tree.clock.unix_s())
-        return stored
+    def _require_life(self) -> Life:
+        if self._life is None:
+            raise ConveyorNotOpen("this Conveyor is not open; use `async with open_conveyor(...) as conveyor:`")
+        return self._life
 
     def _require_tree(self) -> ActorTree:
-        if self._tree is None:
-            raise ConveyorNotOpen("this Conveyor is not open; use `async with open_conveyor(...) as conveyor:`")
-        return self._tree
+        return self._require_life().tree
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -381,13 +365,24 @@ def open_conveyor(settings: Settings | None = None, *, adapters: Adapters | None
     Raises:
         SettingsError: a setting cannot be used.
         StoreError: on entering, when the store cannot be opened.
-        RestartIntensityExceeded: from the block, when actors failed too often; everything accepted is kept.
+        RestartIntensityExceeded: on leaving, when actors failed too often and ended for good; hand-overs were answered
+            `unavailable` since then, and everything accepted before is kept.
     """
     if settings is None:
         settings = Settings.load(**overrides)
     elif overrides:
         settings = replace(settings, **overrides)
     return Conveyor(settings, adapters)
+
+
+async def _flush_everything(tree: ActorTree) -> None:
+    """Make everything that waits due now; a store or Ledger in trouble is asked again at the next look.
+
+    Raises:
+        StoreError: the store could not do it.
+    """
+    with contextlib.suppress(AskTimeout, ActorCrashed, ActorStopped):
+        await tree.ledger.write(FlushEverything(now_unix_s=tree.clock.unix_s()))
 
 
 def _left_over(stored: StoreStatus) -> tuple[LeftOver, ...]:
@@ -413,4 +408,11 @@ def _unavailable(error: ConveyorError) -> str:
     return f"not accepted ({error.code}): {error}; nothing is promised, hand it over again"
 
 
-__all__ = ["BUNDLE_WITHIN_S", "RUN_FILES_WITHIN_S", "Conveyor", "ConveyorNotOpen", "open_conveyor"]
+__all__ = [
+    "BUNDLE_WITHIN_S",
+    "RUN_FILES_WITHIN_S",
+    "Conveyor",
+    "ConveyorNotClosed",
+    "ConveyorNotOpen",
+    "open_conveyor",
+]

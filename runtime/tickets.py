@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import anyio
 
+from ..actors.port_errors import StoreClosed
 from ..actors.ports import Store
 from ..actors.stop_gate import SettlementBoard
 from ..actors.store_operations import AreSettled, ReadBundleReceipt, ReadRunReceipt
@@ -72,7 +73,8 @@ class RunFilesTicket:
 
         Raises:
             NotAccepted: there is nothing to wait for.
-            NotDelivered: it took longer. The hand-over stays queued.
+            NotDelivered: it took longer, or the Conveyor was closed. The hand-over stays queued.
+            StoreError: the store could not be read.
         """
         await self.wait_durable()
         repository, run_id = self.receipt.repository, self.receipt.run_id
@@ -84,7 +86,11 @@ class RunFilesTicket:
         return await self.read_receipt()
 
     async def read_receipt(self) -> RunFilesReceipt:
-        """The run's receipt now."""
+        """The run's receipt now.
+
+        Raises:
+            StoreError: the store could not be read, or was closed.
+        """
         return await self._store.query(ReadRunReceipt(self.receipt.repository, self.receipt.run_id))
 
 
@@ -124,7 +130,8 @@ class BundleTicket:
 
         Raises:
             NotAccepted: there is nothing to wait for.
-            NotDelivered: it failed for good, or it took longer; it stays queued then.
+            NotDelivered: it failed for good; or it took longer, or the Conveyor was closed, and it stays queued.
+            StoreError: the store could not be read.
         """
         await self.wait_durable()
         latest = self.receipt
@@ -143,7 +150,11 @@ class BundleTicket:
         return latest
 
     async def read_receipt(self) -> BundleReceipt:
-        """The bundle's receipt now."""
+        """The bundle's receipt now.
+
+        Raises:
+            StoreError: the store could not be read, or was closed.
+        """
         return await self._store.query(ReadBundleReceipt(self.receipt.handover_id)) or self.receipt
 
 
@@ -153,8 +164,14 @@ async def _wait_settled(
     with anyio.move_on_after(within_s):
         while True:
             settlement = board.ticket(repository)
-            if await is_settled():
-                return
+            try:
+                if await is_settled():
+                    return
+            except StoreClosed:
+                raise NotDelivered(
+                    f"not delivered to {repository}: the Conveyor was closed before; it stays queued, and the next one "
+                    "on the same store, or `conveyor drain`, delivers it"
+                ) from None
             await settlement.wait()
     raise NotDelivered(
         f"not delivered to {repository} within {within_s:g} s; it stays queued, and the receipt tells how far it is"

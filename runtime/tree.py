@@ -47,17 +47,15 @@ class ActorTree:
         adapters: the ports.
         settings: limits and paces.
         work: where hand-overs put repositories that have no live actor.
+        board: where those who wait for a delivery are woken.
     """
 
-    def __init__(self, adapters: Adapters, settings: Settings, work: WorkBoard) -> None:
+    def __init__(self, adapters: Adapters, settings: Settings, work: WorkBoard, board: SettlementBoard) -> None:
         self.store = adapters.store
         self.hub = adapters.hub
         self.clock = adapters.clock
         self.gate = StopGate()
-        self.board = SettlementBoard()
-        self.accepted = 0
-        """Hand-overs accepted by this runtime, for the warning of a forgotten close."""
-        self.close_s = 5.0
+        self.board = board
         self._files = adapters.files
         self._settings = settings
         self._work = work
@@ -105,12 +103,6 @@ class ActorTree:
     ) -> bool | None:
         """Stop the actors in reverse order."""
         return await self._stack.__aexit__(exc_type, exc, traceback)
-
-    async def close(self) -> None:
-        """Stop the actors that are left, in reverse order, before the block is left."""
-        for supervisor in reversed(self._supervisors):
-            for child in reversed(supervisor.statistics().children):
-                await supervisor.stop_child(child.name)
 
     def nudge(self, repository: str) -> None:
         """Tell a repository's actor that it may have work, starting it if there is none; never waits."""
