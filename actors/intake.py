@@ -33,13 +33,16 @@ from .byte_budget import ByteBudget
 from .ledger import LedgerRef
 from .mailbox import Pending
 from .port_errors import LocalFileMissing, LocalFileTooLarge
-from .ports import Clock, FileReading, LocalFiles, Store
+from .ports import BytesSource, Clock, FileReading, LocalFiles, Store
 from .ref import Command
 from .stop_gate import InFlight, StopGate
 from .store_operations import IncomingFile, ReadBundleReceipt, RecordBundle, RecordRunFiles, RunFilesRecorded
 
 INTAKE_CONCURRENT: Final = 32
 """Hand-overs that are read at once; further ones wait in the mailbox."""
+
+SMALL_BYTES: Final = 1024 * 1024
+"""Hand-overs up to this size are measured and read in one go."""
 
 
 class Stopping(ConveyorError):
@@ -156,41 +159,40 @@ class Intake(BatchBehaviour[HandOver]):
 
     async def _take_run_files(self, request: StageRunFiles) -> RunFilesTaken:
         checked = check_run_files(request)
-        with _refusing_local_trouble():
-            sizes_bytes = await self._files.sizes_bytes([local_path for _, local_path in checked.sources])
-        _check_run_file_sizes(checked, sizes_bytes)
-        size_bytes = sum(sizes_bytes)
-        async with self._memory.hold(size_bytes):
-            files = await self._read_run_files(checked)
-            recorded = await self._ledger.write(
-                RecordRunFiles(
-                    repository=checked.repository,
-                    run_id=checked.run_id,
-                    files=files,
-                    index_entry_text=checked.index_entry_text,
-                    flush=checked.flush,
-                    interval_s=checked.commit_interval_s,
-                    now_unix_s=self._clock.unix_s(),
-                    endpoint=self._endpoint,
-                )
-            )
-        self._on_recorded(checked.repository)
-        return RunFilesTaken(recorded, checked.index_entry_text)
-
-    async def _read_run_files(self, checked: CheckedRunFiles) -> tuple[IncomingFile, ...]:
+        readings = [FileReading(local_path, RUN_FILE_MAX_BYTES) for _, local_path in checked.sources]
         try:
             with _refusing_local_trouble():
-                sources = await self._files.read_all(
-                    [FileReading(local_path, RUN_FILE_MAX_BYTES) for _, local_path in checked.sources]
-                )
+                async with self._memory.hold(SMALL_BYTES):
+                    sources = await self._files.read_small(readings, together_bytes=SMALL_BYTES)
+                    if sources is not None:
+                        return await self._record_run_files(checked, sources)
+                sizes_bytes = await self._files.sizes_bytes([reading.local_path for reading in readings])
+                _check_run_file_sizes(checked, sizes_bytes)
+                async with self._memory.hold(sum(sizes_bytes)):
+                    return await self._record_run_files(checked, await self._files.read_all(readings))
         except LocalFileTooLarge as error:
             raise HandOverRefused(RefusalCode.FILE_TOO_LARGE, str(error)) from None
+
+    async def _record_run_files(self, checked: CheckedRunFiles, sources: Sequence[BytesSource]) -> RunFilesTaken:
         # They may have grown since they were measured.
         _check_run_file_sizes(checked, [source.digests.size_bytes for source in sources])
-        return tuple(
-            IncomingFile(path, source.digests, source.content)
-            for (path, _), source in zip(checked.sources, sources, strict=True)
+        recorded = await self._ledger.write(
+            RecordRunFiles(
+                repository=checked.repository,
+                run_id=checked.run_id,
+                files=tuple(
+                    IncomingFile(path, source.digests, source.content)
+                    for (path, _), source in zip(checked.sources, sources, strict=True)
+                ),
+                index_entry_text=checked.index_entry_text,
+                flush=checked.flush,
+                interval_s=checked.commit_interval_s,
+                now_unix_s=self._clock.unix_s(),
+                endpoint=self._endpoint,
+            )
         )
+        self._on_recorded(checked.repository)
+        return RunFilesTaken(recorded, checked.index_entry_text)
 
     async def _take_bundle(self, request: StageDatasetBundle) -> BundleReceipt:
         checked = check_bundle(request)

@@ -184,6 +184,10 @@ class LocalFiles(Protocol):
         """
         ...
 
+    async def read_small(self, readings: Sequence[FileReading], *, together_bytes: int) -> list[BytesSource] | None:
+        """As `read_all`, if the files have at most `together_bytes` bytes together; else None, with nothing read."""
+        ...
+
     async def sizes_bytes(self, local_paths: Sequence[str]) -> list[int]:
         """Their sizes now, in the order given. Raises LocalFileMissing for the first that is no readable file."""
         ...

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import queue
 import sys
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Final, Generic, TypeVar
 
 import anyio
 
 R = TypeVar("R")
+
+IDLE_S: Final = 5.0
+"""How long a thread of a stock waits for another call."""
 
 Wake = Callable[[Callable[[], object]], None]
 """Has a function called in the thread of an event loop; does nothing if that loop has ended."""
@@ -54,28 +59,81 @@ def waker_of_this_loop() -> Wake:
     return wake_asyncio
 
 
+class ThreadStock:
+    """Daemon threads that are used again, for calls that come by the hundred and take no time.
+
+    Starting a thread makes the event loop wait until it runs. Bound: as many threads as there are calls at a time; each
+    waits `IDLE_S` seconds for another call, then ends.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[queue.SimpleQueue[tuple[Callable[[], object], str] | None]] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def start(self, run: Callable[[], object], name: str) -> None:
+        """Have something called in an idle thread, or in a new one."""
+        with self._lock:
+            work = self._idle.pop() if self._idle else None
+        if work is None:
+            work = queue.SimpleQueue()
+            threading.Thread(target=self._serve, args=(work,), name=name, daemon=True).start()
+        work.put((run, name))
+
+    def close(self) -> None:
+        """Let the idle threads end now, and the others when their call ends."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for work in idle:
+            work.put(None)
+
+    def _serve(self, work: queue.SimpleQueue[tuple[Callable[[], object], str] | None]) -> None:
+        given = work.get()
+        while given is not None:
+            run, threading.current_thread().name = given
+            run()
+            del run
+            with self._lock:
+                if self._is_closed:
+                    return
+                self._idle.append(work)
+            try:
+                given = work.get(timeout=IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    if work in self._idle:
+                        self._idle.remove(work)
+                        return
+                given = work.get()  # it was taken in the moment that the wait ended
+
+
 class ThreadCall(Generic[R]):
-    """One call in a thread of its own; it starts at once, with a copy of the caller's context variables.
+    """One call in a thread; it starts at once, with a copy of the caller's context variables.
 
     Args:
         function: what to call.
         name: the thread's name.
+        stock: where the thread comes from; one of its own without.
     """
 
-    def __init__(self, function: Callable[[], R], *, name: str) -> None:
+    def __init__(self, function: Callable[[], R], *, name: str, stock: ThreadStock | None = None) -> None:
         self._function = function
         self._results: list[R] = []
         self._error: BaseException | None = None
         self._finished = anyio.Event()
         self._wake = waker_of_this_loop()
-        context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True)
-        self._thread.start()
+        self._has_ended = False
+        run = partial(contextvars.copy_context().run, self._run)
+        if stock is None:
+            threading.Thread(target=run, name=name, daemon=True).start()
+        else:
+            stock.start(run, name)
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread still runs."""
-        return self._thread.is_alive()
+        """Whether the thread still works on it."""
+        return not self._has_ended
 
     @property
     def is_finished(self) -> bool:
@@ -98,6 +156,7 @@ class ThreadCall(Generic[R]):
         except BaseException as error:
             self._error = error
         finally:
+            self._has_ended = True
             self._wake(self._finished.set)
 
 
@@ -108,4 +167,4 @@ async def run_in_daemon_thread(function: Callable[[], R], *, name: str) -> R:
     return call.result()
 
 
-__all__ = ["ThreadCall", "Wake", "run_in_daemon_thread", "waker_of_this_loop"]
+__all__ = ["ThreadCall", "ThreadStock", "Wake", "run_in_daemon_thread", "waker_of_this_loop"]

@@ -16,7 +16,7 @@ from ...actors.port_errors import LocalFileMissing, LocalFileTooLarge
 from ...actors.ports import BytesSource, FileReading, Progress
 from ...protocol.digests import ContentDigester, ContentDigests, digest_bytes
 from ...protocol.errors import shown
-from .daemon_threads import ThreadCall, waker_of_this_loop
+from .daemon_threads import ThreadCall, ThreadStock, waker_of_this_loop
 
 R = TypeVar("R")
 
@@ -71,11 +71,20 @@ class PosixFiles:
     def __init__(self, *, threads: int = 4) -> None:
         self._slots = anyio.CapacityLimiter(threads)
         self._abandoned: set[object] = set()
+        self._stock = ThreadStock()
+
+    def close(self) -> None:
+        """Let the threads end: idle ones now, the others with their call. Later calls use threads of their own."""
+        self._stock.close()
 
     @property
     def abandoned_threads(self) -> int:
         """Threads whose caller has left and that have not ended yet."""
         return len(self._abandoned)
+
+    async def read_small(self, readings: Sequence[FileReading], *, together_bytes: int) -> list[BytesSource] | None:
+        """As `read_all`, if they have at most `together_bytes` bytes together; else None, with nothing read."""
+        return await self._in_thread(partial(_read_small, tuple(readings), together_bytes))
 
     async def read_all(self, readings: Sequence[FileReading]) -> list[BytesSource]:
         """The whole contents of regular files, links followed, each as one consistent reading; in one thread.
@@ -118,7 +127,7 @@ class PosixFiles:
 
         await self._slots.acquire_on_behalf_of(slot)
         try:
-            call = ThreadCall(run, name="conveyor-files")
+            call = ThreadCall(run, name="conveyor-files", stock=self._stock)
         except BaseException:
             self._slots.release_on_behalf_of(slot)
             raise
@@ -138,6 +147,20 @@ class PosixFiles:
             self._abandoned.remove(slot)
         else:
             self._slots.release_on_behalf_of(slot)
+
+
+def _read_small(
+    readings: tuple[FileReading, ...], together_bytes: int, left: threading.Event
+) -> list[BytesSource] | None:
+    seen_bytes = 0
+    for reading in readings:
+        try:
+            seen_bytes += os.stat(reading.local_path).st_size
+        except (OSError, ValueError):
+            continue  # the reading says what is wrong with it
+        if seen_bytes > together_bytes:
+            return None
+    return _read_all(readings, left)
 
 
 def _read_all(readings: tuple[FileReading, ...], left: threading.Event) -> list[BytesSource]:

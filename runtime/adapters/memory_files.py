@@ -79,6 +79,14 @@ class MemoryFiles:
             sources.append(BytesSource(digest_bytes(content), content))
         return sources
 
+    async def read_small(self, readings: Sequence[FileReading], *, together_bytes: int) -> list[BytesSource] | None:
+        """As `read_all`, if they have at most `together_bytes` bytes together; else None."""
+        sizes_bytes = [len(self._files.get(reading.local_path, b"")) for reading in readings]
+        if sum(sizes_bytes) > together_bytes:
+            await checkpoint()
+            return None
+        return await self.read_all(readings)
+
     async def sizes_bytes(self, local_paths: Sequence[str]) -> list[int]:
         """Their sizes now. Raises LocalFileMissing."""
         await checkpoint()

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from conveyor.actors.port_errors import LocalFileMissing, LocalFileTooLarge
+from conveyor.actors.ports import FileReading
 from conveyor.protocol.digests import digest_bytes
 from conveyor.runtime.adapters.clock import SystemClock, VirtualClock
 from conveyor.runtime.adapters.memory_files import MemoryFiles
@@ -39,6 +40,20 @@ class TestEveryAdapter:
         assert await arena.files.digest(path, passed.append) == digest_bytes(content)
         assert sum(passed) == len(content)
         assert await arena.files.sample(path, 512) == content[:512]
+
+    async def test_small_files_are_read_in_one_go_and_larger_ones_are_left(self, arena: FilesArena) -> None:
+        """Files within the limit, itself included, come at once; with one byte more nothing is read."""
+        readings = [FileReading(arena.write("a", b"123"), 10), FileReading(arena.write("b", b"45"), 10)]
+        sources = await arena.files.read_small(readings, together_bytes=5)
+        assert sources is not None
+        assert [source.content for source in sources] == [b"123", b"45"]
+        assert [source.digests for source in sources] == [digest_bytes(b"123"), digest_bytes(b"45")]
+        assert await arena.files.read_small(readings, together_bytes=4) is None
+
+    async def test_a_missing_small_file_is_named(self, arena: FilesArena) -> None:
+        """A file that is not there is an error of the reading, not a small file."""
+        with pytest.raises(LocalFileMissing, match="nothing"):
+            await arena.files.read_small([FileReading(arena.path("nothing"), 10)], together_bytes=5)
 
     async def test_a_file_above_the_limit_is_refused(self, arena: FilesArena) -> None:
         """The limit itself is allowed, one byte more is not; the message names the path, the size and the limit."""
