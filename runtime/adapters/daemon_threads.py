@@ -123,7 +123,7 @@ class ThreadCall(Generic[R]):
         self._error: BaseException | None = None
         self._finished = anyio.Event()
         self._wake = waker_of_this_loop()
-        self._has_ended = False
+        self._has_ended = threading.Event()
         run = partial(contextvars.copy_context().run, self._run)
         if stock is None:
             threading.Thread(target=run, name=name, daemon=True).start()
@@ -133,7 +133,11 @@ class ThreadCall(Generic[R]):
     @property
     def is_alive(self) -> bool:
         """Whether the thread still works on it."""
-        return not self._has_ended
+        return not self._has_ended.is_set()
+
+    def join(self, within_s: float) -> bool:
+        """Wait in this thread, without an event loop, until the function has ended; answers whether it has."""
+        return self._has_ended.wait(within_s)
 
     @property
     def is_finished(self) -> bool:
@@ -156,7 +160,7 @@ class ThreadCall(Generic[R]):
         except BaseException as error:
             self._error = error
         finally:
-            self._has_ended = True
+            self._has_ended.set()
             self._wake(self._finished.set)
 
 

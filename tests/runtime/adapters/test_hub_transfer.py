@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from conveyor.actors.port_errors import ContentChanged
 from conveyor.actors.ports import BytesSource, FileSource
 from conveyor.protocol.digests import digest_bytes
-from conveyor.runtime.adapters.daemon_threads import ThreadCall, run_in_daemon_thread
+from conveyor.runtime.adapters.daemon_threads import ThreadCall, ThreadStock, run_in_daemon_thread
 from conveyor.runtime.adapters.hub_transfer import (
     BLOCK_BYTES,
     BandwidthCap,
@@ -210,8 +211,35 @@ def test_thread_that_outlives_its_loop(backend: str) -> None:
 
     call = anyio.run(leave, backend=backend)
     release.set()
-    call._thread.join(10)
+    assert call.join(10)
     assert not call.is_alive
+
+
+def test_threads_of_a_stock_are_used_again() -> None:
+    """Calls one after another share a thread, calls at the same time do not, and closing lets idle ones end."""
+
+    async def main() -> None:
+        stock = ThreadStock()
+
+        async def ident() -> int:
+            call = ThreadCall(threading.get_ident, name="stocked", stock=stock)
+            await call.wait_finished()
+            while call.is_alive:
+                await anyio.lowlevel.checkpoint()
+            return call.result()
+
+        release = threading.Event()
+        first = await ident()
+        held = ThreadCall(release.wait, name="stocked", stock=stock)
+        others = {await ident() for _ in range(20)}
+        assert first not in others
+        release.set()
+        await held.wait_finished()
+        stock.close()
+        while any(thread.name == "stocked" for thread in threading.enumerate()):
+            await anyio.lowlevel.checkpoint()
+
+    anyio.run(main)
 
 
 @pytest.mark.slow
