@@ -5,7 +5,6 @@ Embedded use touches no signal handler, exit hook, event-loop policy or logging 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import replace
 from types import TracebackType
@@ -19,7 +18,7 @@ from ..actors.port_errors import StoreError, UsedAfterFork
 from ..actors.read_back import read_back_run_files
 from ..actors.shutdown import LeftOver, PhaseReport, ShutdownPhase, ShutdownReport
 from ..actors.stop_gate import ANY_REPOSITORY
-from ..actors.store_operations import FlushEverything, ReadBundleReceipt, ReadRunReceipt, StoreStatus
+from ..actors.store_operations import ReadBundleReceipt, ReadRunReceipt
 from ..protocol.errors import ConveyorError
 from ..protocol.receipts import (
     BundleReceipt,
@@ -32,8 +31,9 @@ from ..protocol.receipts import (
 from ..protocol.requests import HandOverRefused, StageDatasetBundle, StageRunFiles
 from .adapters.assembly import Adapters
 from .life import ConveyorNotClosed, Life
+from .resuming import flush_everything, resume_repositories
 from .settings import Settings
-from .status import Status, make_status
+from .status import Status
 from .tickets import BundleTicket, RunFilesTicket
 from .tree import ActorTree
 
@@ -129,9 +129,8 @@ class Conveyor:
             except StoreError:
                 # The store cannot say which repositories have work; what was accepted is in it all the same.
                 await life.end_at_once()
-            stored = await life.stored_status()
-        if stored is not None:
-            self._final_status = self._make_status(life, stored, "stopped")
+            stored = await life.final_status()
+        self._final_status = stored
         began = anyio.current_time()
         in_time = await life.end(within_s=CLOSE_WITHIN_S)
         # A store that cannot say what is left has not closed as it should.
@@ -267,8 +266,7 @@ class Conveyor:
         """
         self._check_process()
         life = self._require_life()
-        stored = await life.read_status()
-        return self._make_status(life, stored, "stopping" if life.tree.gate.is_stopping else "running")
+        return await life.read_status("stopping" if life.tree.gate.is_stopping else "running")
 
     @property
     def final_status(self) -> Status:
@@ -281,8 +279,32 @@ class Conveyor:
             raise ConveyorNotOpen("there is no final status: close the Conveyor with `aclose` first")
         return self._final_status
 
+    async def has_credential(self) -> bool:
+        """Whether a token for the Hub is found now; without one everything waits.
+
+        Raises:
+            UsedAfterFork: this is a forked child.
+        """
+        self._check_process()
+        return await self._require_tree().hub.has_credential()
+
+    async def resume(self, repository: str | None = None, *, retry_parked: bool = False) -> None:
+        """Try what waits for a person again at once: paused repositories, and parked files if asked for.
+
+        Args:
+            repository: the only one to resume; None for all.
+            retry_parked: whether files that were set aside for good are tried once more.
+
+        Raises:
+            StoreError: the store could not be read or written.
+            UsedAfterFork: this is a forked child.
+        """
+        self._check_process()
+        life = self._require_life()
+        await resume_repositories(life.tree, await life.read_status("running"), repository, retry_parked=retry_parked)
+
     async def drain(self, *, within_s: float | None = None) -> Status:
-        """Deliver everything that waits, without waiting for due times; spacing, budget and backoff hold.
+        """Deliver everything that waits, without waiting for due times; spacing, budget and back-off hold.
 
         Hand-overs go on being taken meanwhile; it returns when nothing waits, or when the time is over.
 
@@ -299,35 +321,22 @@ class Conveyor:
         """
         self._check_process()
         life = self._require_life()
-        tree = life.tree
         with anyio.move_on_after(within_s):
-            while True:
-                settlement = tree.board.ticket(ANY_REPOSITORY)
-                if life.has_ended:
-                    raise ConveyorNotOpen(
-                        "this Conveyor was closed; what waits is kept: open another one, and drain it"
-                    )
-                await _flush_everything(tree)
-                stored = await life.read_status()
-                if not stored.waiting:
+            while not life.has_ended:
+                settlement = life.tree.board.ticket(ANY_REPOSITORY)
+                await flush_everything(life.tree)
+                status = await life.read_status("running")
+                if not status.waiting:
                     break
-                for row in stored.repositories:
-                    tree.nudge(row.agenda.repository)
-                with anyio.move_on_after(tree.world.limits.credential_check_s):
+                for line in status.repositories:
+                    life.tree.nudge(line.repository)
+                with anyio.move_on_after(life.tree.world.limits.credential_check_s):
                     await settlement.wait()
+        if life.has_ended:
+            raise ConveyorNotOpen("this Conveyor was closed; what waits is kept: open another one to drain it")
         return await self.status()
 
     # --- inside ---
-
-    def _make_status(self, life: Life, stored: StoreStatus, state: str) -> Status:
-        tree = life.tree
-        return make_status(
-            stored,
-            state=state,
-            pace=tree.world.pace,
-            now_unix_s=tree.clock.unix_s(),
-            actors=() if life.has_ended else tree.actor_statistics(),
-        )
 
     def _require_life(self) -> Life:
         if self._life is None:
@@ -375,28 +384,18 @@ def open_conveyor(settings: Settings | None = None, *, adapters: Adapters | None
     return Conveyor(settings, adapters)
 
 
-async def _flush_everything(tree: ActorTree) -> None:
-    """Make everything that waits due now; a store or Ledger in trouble is asked again at the next look.
-
-    Raises:
-        StoreError: the store could not do it.
-    """
-    with contextlib.suppress(AskTimeout, ActorCrashed, ActorStopped):
-        await tree.ledger.write(FlushEverything(now_unix_s=tree.clock.unix_s()))
-
-
-def _left_over(stored: StoreStatus) -> tuple[LeftOver, ...]:
+def _left_over(status: Status) -> tuple[LeftOver, ...]:
     return tuple(
         LeftOver(
-            repository=row.agenda.repository,
-            files=row.agenda.pending_paths,
-            entries=row.agenda.pending_entries,
-            bundles=row.agenda.pending_bundles,
-            size_bytes=row.pending_bytes,
-            has_unknown_commit=row.agenda.has_open_attempt,
+            repository=line.repository,
+            files=line.waiting_files,
+            entries=line.waiting_entries,
+            bundles=line.waiting_bundles,
+            size_bytes=line.waiting_bytes,
+            has_unknown_commit=line.has_unknown_commit,
         )
-        for row in stored.repositories
-        if not row.agenda.is_idle
+        for line in status.repositories
+        if line.is_waiting
     )
 
 

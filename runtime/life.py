@@ -20,10 +20,10 @@ import anyio
 
 from ..actors.port_errors import StoreError
 from ..actors.stop_gate import SettlementBoard
-from ..actors.store_operations import ReadStatus, StoreStatus
 from ..actors.work_watch import WorkBoard
 from .adapters.assembly import Adapters, open_adapters
 from .settings import Settings
+from .status import Status, read_status
 from .store.threads import is_under_asyncio
 from .tree import ActorTree
 
@@ -113,22 +113,28 @@ class Life:
                 await self.tree.stop_at_once()
         await self.end(within_s=CANCELLED_CLOSE_S)
 
-    async def stored_status(self) -> StoreStatus | None:
-        """What the store holds; None if it cannot say in time."""
+    async def final_status(self) -> Status | None:
+        """What the store holds, with nobody working on it any more; None if it cannot say in time."""
         try:
             with anyio.fail_after(LOOK_WITHIN_S):
-                return await self.read_status()
+                return await self.read_status("stopped")
         except (StoreError, TimeoutError):
             return None
 
-    async def read_status(self) -> StoreStatus:
+    async def read_status(self, state: str) -> Status:
         """What the store holds.
 
         Raises:
             StoreError: it could not be read.
         """
         tree = self.tree
-        return await tree.store.query(ReadStatus(now_unix_s=tree.clock.unix_s(), horizon_s=tree.world.pace.horizon_s))
+        return await read_status(
+            tree.store,
+            state=state,
+            pace=tree.world.pace,
+            now_unix_s=tree.clock.unix_s(),
+            actors=() if state == "stopped" else tree.actor_statistics(),
+        )
 
     async def _wait_ended(self, within_s: float) -> bool:
         with anyio.CancelScope(shield=True), anyio.move_on_after(within_s):
@@ -176,7 +182,7 @@ class Life:
         with anyio.CancelScope(shield=True):
             left: int | None = None
             with anyio.move_on_after(LOOP_END_S):
-                stored = await self.stored_status()
+                stored = await self.final_status()
                 left = None if stored is None else stored.waiting
             self._warn_forgotten(left)
             with anyio.move_on_after(LOOP_END_S):

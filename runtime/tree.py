@@ -29,9 +29,10 @@ from ..actors.stop_gate import InFlight, SettlementBoard, StopGate
 from ..actors.supervisor import Supervisor, open_supervisor
 from ..actors.warnings import WarnOnce
 from ..actors.work_watch import WorkBoard, WorkWatch
-from ..protocol.schedule import Backoff, CommitPace
-from .adapters.assembly import Adapters
+from ..protocol.schedule import Backoff
+from .adapters.assembly import Adapters, commit_pace
 from .settings import Settings
+from .upkeep import Upkeep
 
 REPOSITORY_STOP_S = 1.0
 """What a RepositoryActor gets to end its message in hand when it is stopped, and again to release its lease."""
@@ -41,7 +42,7 @@ class ActorTree:
     """The actors of one runtime, as an async context manager.
 
     They start in this order and stop in the reverse one: Ledger and HashingPool; the RepositoryActors, on demand;
-    Intake and WorkWatch.
+    Intake, WorkWatch and Upkeep.
 
     Args:
         adapters: the ports.
@@ -93,6 +94,7 @@ class ActorTree:
                     max_tasks=2 * INTAKE_CONCURRENT,
                 ),
                 ChildSpec("work-watch", self._make_watch),
+                ChildSpec("upkeep", lambda: Upkeep(self.ledger, self.clock, self._settings.retention_s)),
             ],
         )
         self.intake: ActorRef[HandOver] = edge.ref("intake")
@@ -183,7 +185,7 @@ class ActorTree:
             in_flight=self._in_flight,
             warn=WarnOnce(),
             jitter=self._jitter,
-            pace=CommitPace(settings.commit_spacing_s, settings.commits_per_hour, settings.commit_burst),
+            pace=commit_pace(settings),
             backoff=Backoff(settings.backoff_first_s, settings.backoff_max_s),
             limits=DeliveryLimits(
                 lease_s=settings.lease_s,

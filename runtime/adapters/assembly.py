@@ -11,10 +11,9 @@ from typing import Final
 import anyio
 
 from ...actors.ports import Clock, Hub, LocalFiles, Store
-from ...actors.store_operations import ReadStatus
 from ...protocol.schedule import CommitPace
 from ..settings import Settings
-from ..status import Status, make_status
+from ..status import Status, read_status
 from ..store import OnNetwork, StoreOptions, open_store
 from .clock import SystemClock
 from .files import PosixFiles
@@ -96,21 +95,31 @@ def library_version() -> str:
         return "0"
 
 
-async def read_status(settings: Settings) -> Status:
+async def read_stored_status(settings: Settings) -> Status:
     """Look at a store without starting anything.
 
     Raises:
         StoreError: the store cannot be opened or read.
     """
-    pace = CommitPace(settings.commit_spacing_s, settings.commits_per_hour, settings.commit_burst)
     store = await open_store(settings.store_path, store_options(settings))
     try:
-        now = SystemClock().unix_s()
-        stored = await store.query(ReadStatus(now_unix_s=now, horizon_s=pace.horizon_s))
+        return await read_status(store, state="stored", pace=commit_pace(settings), now_unix_s=SystemClock().unix_s())
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_STORE_S):
             await store.aclose()
-    return make_status(stored, state="stored", pace=pace, now_unix_s=now)
 
 
-__all__ = ["Adapters", "hub_options", "library_version", "open_adapters", "read_status", "store_options"]
+def commit_pace(settings: Settings) -> CommitPace:
+    """The pace of commits from the settings."""
+    return CommitPace(settings.commit_spacing_s, settings.commits_per_hour, settings.commit_burst)
+
+
+__all__ = [
+    "Adapters",
+    "commit_pace",
+    "hub_options",
+    "library_version",
+    "open_adapters",
+    "read_stored_status",
+    "store_options",
+]

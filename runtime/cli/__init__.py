@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Run the command line and exit with a documented status (`conveyor.runtime.exit_codes`)."""
-    from .commands import run
+    try:
+        from .commands import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = 130
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Whoever read it has gone; the interpreter would complain about that once more at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 __all__ = ["main"]

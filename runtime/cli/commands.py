@@ -10,9 +10,8 @@ import click
 import typer
 
 from ..exit_codes import ExitCode
-from ..setting_spec import SettingsError
 from . import deliver, drain, hub, status, sweep
-from .running import BadUse
+from .running import explain
 
 app = typer.Typer(
     name="conveyor",
@@ -47,18 +46,17 @@ def root(
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command line; gives the exit status. A defect prints one line, the traceback only with debug logging."""
+    """Run the command line; gives the exit status. Every error is one line; a traceback needs debug logging."""
     try:
         result = typer.main.get_command(app).main(args=arguments, prog_name="conveyor", standalone_mode=False)
+        return int(result) if isinstance(result, int) else ExitCode.DELIVERED
     except click.ClickException as error:
         error.show()
         return ExitCode.BAD_USE
-    except (BadUse, SettingsError) as error:
-        sys.stderr.write(f"conveyor: {error}\n")
-        return ExitCode.BAD_USE
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
-    return int(result) if isinstance(result, int) else ExitCode.DELIVERED
+    except Exception as error:
+        return explain(error, as_json="--json" in arguments)
 
 
 __all__ = ["app", "run"]

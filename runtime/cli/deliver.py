@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,9 @@ import typer
 from ...protocol.receipts import BundleReceipt, BundleStatus, RunFilesReceipt, RunFilesStatus
 from ..app import Conveyor
 from ..exit_codes import ExitCode
+from ..status import Status
 from ..tickets import BundleTicket, NotDelivered, RunFilesTicket
-from .deliver_files import bundle_request, run_file_requests
+from .deliver_files import INVENTORIES, bundle_request, run_file_requests, tidy_inventory
 from .opening import opened
 from .options import (
     EndpointOption,
@@ -25,11 +27,10 @@ from .options import (
     WithinOption,
     load_settings,
 )
-from .output import Output
+from .output import Output, amount, tell
 from .running import BadUse, StopRequest, run_command, set_up_logging, until_stopped
-from .waiting import final_code, needs_person, say_left, show_waiting
+from .waiting import final_code, say_left, say_parked, waiting_lines, watch
 
-SHOW_EVERY_S = 0.5
 Ticket = RunFilesTicket | BundleTicket
 
 
@@ -72,8 +73,11 @@ def deliver(
             async with opened(settings, local_hub) as conveyor:
                 tickets: list[Ticket] = []
                 if bundle:
-                    request = await bundle_request(path, to, run_id, prefix or "staged", role or [], message)
-                    tickets.append(await conveyor.stage_dataset_bundle(request, within_s=600.0))
+                    place = settings.store_path.parent / INVENTORIES
+                    request = await bundle_request(path, to, run_id, prefix or "staged", role or [], message, place)
+                    ticket = await conveyor.stage_dataset_bundle(request, within_s=600.0)
+                    await tidy_inventory(request, ticket.receipt)
+                    tickets.append(ticket)
                 else:
                     requests = await anyio.to_thread.run_sync(
                         run_file_requests, path, to, run_id, prefix or "runs", pointer
@@ -85,22 +89,37 @@ def deliver(
                 output.say(f"Handed over; {settings.store_path} holds it now. Waiting for its arrival in {to}.")
                 failed: list[str] = []
                 async with until_stopped(stop):
-                    await _wait(conveyor, output, tickets, within_s, failed)
+                    await conveyor.resume(to)
+                    await _wait(conveyor, output, to, tickets, within_s, failed)
                 await conveyor.aclose()
                 receipts = [await ticket.read_receipt() for ticket in tickets]
                 status = conveyor.final_status
+            code = _code(receipts, status, stop, to)
             for receipt in receipts:
                 output.record({"type": "receipt", **receipt.to_message()})
-            delivered = not failed and all(map(_has_arrived, receipts))
+            output.record({"type": "deliver", "repository": to, "run_id": run_id, "exit": code.value})
             for text in failed:
                 output.say(text)
-            if delivered:
+            if code is ExitCode.DELIVERED:
                 output.say(f"Arrived in {to}.")
-                return ExitCode.DELIVERED
-            say_left(output, status)
-            return final_code(status, stop) or ExitCode.PARKED
+            else:
+                say_left(output, waiting_lines(status, to))
+                say_parked(output, status, to)
+            return code
 
     return run_command(command)
+
+
+def _code(
+    receipts: Sequence[RunFilesReceipt | BundleReceipt], status: Status, stop: StopRequest, repository: str
+) -> ExitCode:
+    """What this hand-over came to, whatever else the store holds."""
+    parked = any(line.repository == repository for line in status.parked_files)
+    if any(isinstance(receipt, BundleReceipt) and receipt.status is BundleStatus.FAILED for receipt in receipts):
+        return ExitCode.PARKED
+    if all(map(_has_arrived, receipts)):
+        return ExitCode.PARKED if parked else ExitCode.DELIVERED
+    return final_code(status, stop, repository)
 
 
 def _has_arrived(receipt: RunFilesReceipt | BundleReceipt) -> bool:
@@ -111,33 +130,32 @@ def _has_arrived(receipt: RunFilesReceipt | BundleReceipt) -> bool:
 
 def _problem(output: Output, tickets: list[Ticket]) -> ExitCode | None:
     """The exit status if anything was not taken; says why."""
-    for ticket in tickets:
+    for number, ticket in enumerate(tickets):
         if ticket.is_durable:
             continue
-        output.record({"type": "receipt", **ticket.receipt.to_message(), "message": ticket.receipt.message})
-        output.say(f"Not taken: {ticket.receipt.message}")
         is_refused = ticket.receipt.status in (RunFilesStatus.REFUSED, BundleStatus.REFUSED)
-        return ExitCode.BAD_USE if is_refused else ExitCode.STORE_UNUSABLE
+        code = ExitCode.BAD_USE if is_refused else ExitCode.STORE_UNUSABLE
+        text = f"not taken: {ticket.receipt.message}"
+        if number:
+            text += f" (before it {amount(number, 'part')} of {len(tickets)} were taken, and will be delivered)"
+        output.record({"type": "receipt", **ticket.receipt.to_message()})
+        output.record({"type": "error", "code": "NOT_TAKEN", "message": text, "exit": code.value})
+        tell(f"conveyor: {text}")
+        return code
     return None
 
 
 async def _wait(
-    conveyor: Conveyor, output: Output, tickets: list[Ticket], within_s: float | None, failed: list[str]
+    conveyor: Conveyor, output: Output, to: str, tickets: list[Ticket], within_s: float | None, failed: list[str]
 ) -> None:
-    """Wait for every ticket, showing how far it is; ends early when everything that waits needs a person."""
+    """Wait for every ticket, showing how far it is; ends early when what waits needs a person."""
 
-    async def watch() -> None:
-        most = 1
-        while True:
-            status = await conveyor.status()
-            most = max(most, status.waiting)
-            show_waiting(output, status, most)
-            if needs_person(status):
-                tasks.cancel_scope.cancel("everything that waits needs a person")
-            await anyio.sleep(SHOW_EVERY_S)
+    async def watch_it() -> None:
+        await watch(conveyor, output, 1, to)
+        tasks.cancel_scope.cancel("everything that waits needs a person")
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch)
+        tasks.start_soon(watch_it)
         with anyio.move_on_after(within_s):
             for ticket in tickets:
                 try:

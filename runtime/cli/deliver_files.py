@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
+import os
 from pathlib import Path
 from typing import Final
 
+import anyio
 import anyio.to_thread
 
 from ...protocol.limits import RUN_FILES_TOGETHER_MAX_BYTES
+from ...protocol.receipts import BundleReceipt, BundleStatus
 from ...protocol.requests import BundleFile, RunFile, StageDatasetBundle, StageRunFiles
 from .running import BadUse
 
@@ -20,6 +22,8 @@ KNOWN_ROLES: Final = {
     "build_manifest.json": "build_manifest",
     "sha256sums.txt": "checksums",
 }
+INVENTORIES: Final = "inventories"
+"""The directory beside the store in which inventories are made."""
 OUTPUT_ROLE: Final = "output"
 MAX_FILES_OF_ONE_HAND_OVER: Final = 500
 
@@ -50,21 +54,32 @@ def run_file_requests(
 
 
 async def bundle_request(
-    path: Path, repository: str, run_id: str, prefix: str, roles: list[str], message: str | None
+    path: Path, repository: str, run_id: str, prefix: str, roles: list[str], message: str | None, place: Path
 ) -> StageDatasetBundle:
     """A hand-over of the files of a folder as one bundle.
 
-    Roles follow the usual names, and `--role NAME=ROLE`. Without an inventory one is made: it lists each output with
-    its SHA-256.
+    Roles follow the usual names, and `--role NAME=ROLE`. Without an inventory one is made in the directory `place`: it
+    lists each output with its SHA-256.
 
     Raises:
         BadUse: the folder is none, has sub-folders, or a role is not NAME=ROLE.
     """
-    return await anyio.to_thread.run_sync(_bundle_request, path, repository, run_id, prefix, roles, message)
+    return await anyio.to_thread.run_sync(_bundle_request, path, repository, run_id, prefix, roles, message, place)
+
+
+async def tidy_inventory(request: StageDatasetBundle, receipt: BundleReceipt) -> None:
+    """Remove an inventory that was made and is not needed any more: the store holds a copy, or nothing was taken."""
+    is_needed = receipt.status not in (BundleStatus.REFUSED, BundleStatus.UNAVAILABLE) and (
+        INVENTORY_NAME not in receipt.copied_files
+    )
+    for file in request.files:
+        made = Path(file.local_path)
+        if made.parent.name == INVENTORIES and not is_needed:
+            await anyio.Path(made).unlink(missing_ok=True)
 
 
 def _bundle_request(
-    path: Path, repository: str, run_id: str, prefix: str, roles: list[str], message: str | None
+    path: Path, repository: str, run_id: str, prefix: str, roles: list[str], message: str | None, place: Path
 ) -> StageDatasetBundle:
     root, files = _files_below(path)
     nested = [file for file in files if file.parent != root]
@@ -78,27 +93,36 @@ def _bundle_request(
         named[name] = role
     listed = [_bundle_file(file, named.get(file.name, OUTPUT_ROLE)) for file in files]
     if all(file.role != "staged_manifest" for file in listed):
-        listed.append(_made_inventory(run_id, listed))
+        listed.append(_made_inventory(run_id, listed, place))
     return StageDatasetBundle(repository, run_id, tuple(listed), prefix=prefix, commit_message=message)
 
 
 def _bundle_file(file: Path, role: str) -> BundleFile:
-    with file.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    return BundleFile(file.name, role, file.absolute(), sha256, file.stat().st_size)
+    try:
+        with file.open("rb") as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            size_bytes = os.fstat(stream.fileno()).st_size
+    except OSError as error:
+        _unreadable(error)
+        raise
+    return BundleFile(file.name, role, file.absolute(), sha256, size_bytes)
 
 
-def _made_inventory(run_id: str, files: list[BundleFile]) -> BundleFile:
-    """An inventory beside the folder, never in it; it is small, so it is copied at the hand-over."""
+def _made_inventory(run_id: str, files: list[BundleFile], place: Path) -> BundleFile:
+    """An inventory beside the store, never in the folder."""
     outputs = {
         file.name: {"bytes": file.size_bytes, "sha256": file.sha256}
         for file in files
         if file.role not in KNOWN_ROLES.values()
     }
     content = json.dumps({"run_id": run_id, "files": outputs}, sort_keys=True, indent=1).encode()
-    place = Path(tempfile.gettempdir()) / f"conveyor-inventory-{hashlib.sha256(content).hexdigest()[:16]}.json"
-    place.write_bytes(content)
-    return BundleFile(INVENTORY_NAME, "staged_manifest", place, hashlib.sha256(content).hexdigest(), len(content))
+    sha256 = hashlib.sha256(content).hexdigest()
+    place.mkdir(mode=0o700, exist_ok=True)
+    made = place / f"{sha256}.json"
+    part = made.with_suffix(f".{os.getpid()}.part")
+    part.write_bytes(content)
+    part.replace(made)
+    return BundleFile(INVENTORY_NAME, "staged_manifest", made, sha256, len(content))
 
 
 def _files_below(path: Path) -> tuple[Path, list[Path]]:
@@ -107,10 +131,17 @@ def _files_below(path: Path) -> tuple[Path, list[Path]]:
         return path.parent, [path]
     if not path.is_dir():
         raise BadUse(f"{path} is no file and no folder; name what to deliver")
-    files = sorted(file for file in path.rglob("*") if file.is_file())
+    files = sorted(Path(folder, name) for folder, _, names in os.walk(path, onerror=_unreadable) for name in names)
+    for file in files:
+        if not file.is_file():
+            raise BadUse(f"{file} is no regular file, and only those are delivered; remove it from the folder")
     if not files:
         raise BadUse(f"{path} has no files in it; name what to deliver")
     return path, files
 
 
-__all__ = ["bundle_request", "run_file_requests"]
+def _unreadable(error: OSError) -> None:
+    raise BadUse(f"{error.filename} cannot be read: {error.strerror}; correct its permissions")
+
+
+__all__ = ["INVENTORIES", "bundle_request", "run_file_requests", "tidy_inventory"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import anyio
+import typer
 
 from ..app import Conveyor
 from ..exit_codes import ExitCode
@@ -20,9 +23,7 @@ from .options import (
 )
 from .output import Output
 from .running import StopRequest, run_command, set_up_logging, until_stopped
-from .waiting import final_code, needs_person, say_left, show_waiting
-
-SHOW_EVERY_S = 0.5
+from .waiting import final_code, say_left, say_parked, waiting_lines, watch
 
 
 def drain(
@@ -32,19 +33,30 @@ def drain(
     named: SetOption = None,
     local_hub: LocalHubOption = None,
     within_s: WithinOption = None,
+    retry_parked: Annotated[
+        bool, typer.Option("--retry-parked", help="Try files that were set aside for good once more")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Deliver everything that waits in the store, then exit. Spacing, budget and backoff hold."""
+    """Deliver everything that waits in the store, then exit. Paused repositories are tried again at once.
+
+    Spacing, budget and back-off hold. A repository that another process delivers to is waited for.
+    """
     settings = load_settings(settings_file, store=store, endpoint=endpoint, named=named)
     set_up_logging(settings, is_quiet=as_json)
 
     async def command(stop: StopRequest) -> ExitCode:
         with Output(as_json=as_json) as output:
+            if not settings.store_path.exists():
+                output.record({"type": "drain", "delivered": 0, "waiting": 0, "parked": 0, "exit": 0})
+                output.say(f"Nothing to do: there is no store at {settings.store_path}.")
+                return ExitCode.DELIVERED
             async with opened(settings, local_hub) as conveyor:
                 before = await conveyor.status()
-                if before.waiting:
+                if before.waiting or (retry_parked and before.parked):
                     async with until_stopped(stop):
-                        await drain_watched(conveyor, output, before, within_s)
+                        await conveyor.resume(retry_parked=retry_parked)
+                        await _drain_watched(conveyor, output, before.waiting, within_s)
                 await conveyor.aclose()
                 status = conveyor.final_status
             return _say(output, before, status, stop)
@@ -52,19 +64,15 @@ def drain(
     return run_command(command)
 
 
-async def drain_watched(conveyor: Conveyor, output: Output, before: Status, within_s: float | None) -> None:
+async def _drain_watched(conveyor: Conveyor, output: Output, waiting: int, within_s: float | None) -> None:
     """Drain a runtime, showing how far it is; ends early when everything that waits needs a person."""
     async with anyio.create_task_group() as tasks:
 
-        async def watch() -> None:
-            while True:
-                status = await conveyor.status()
-                show_waiting(output, status, max(before.waiting, status.waiting))
-                if needs_person(status):
-                    tasks.cancel_scope.cancel("everything that waits needs a person")
-                await anyio.sleep(SHOW_EVERY_S)
+        async def watch_it() -> None:
+            await watch(conveyor, output, waiting)
+            tasks.cancel_scope.cancel("everything that waits needs a person")
 
-        tasks.start_soon(watch)
+        tasks.start_soon(watch_it)
         await conveyor.drain(within_s=within_s)
         tasks.cancel_scope.cancel("drained")
 
@@ -81,12 +89,13 @@ def _say(output: Output, before: Status, status: Status, stop: StopRequest) -> E
             "exit": code.value,
         }
     )
-    if not before.waiting:
+    if not before.waiting and not delivered:
         output.say("Nothing to do: nothing waits in this store.")
     else:
         output.say(f"Delivered {delivered}, left over {status.waiting}.")
-    say_left(output, status)
+    say_left(output, waiting_lines(status))
+    say_parked(output, status)
     return code
 
 
-__all__ = ["drain", "drain_watched"]
+__all__ = ["drain"]

@@ -14,7 +14,7 @@ from ..sweep.plan import SweepPlan, sweep_repositories
 from ..sweep.report import SweepReport
 from ..sweep.run import Sweep, SweepProgress
 from .options import EndpointOption, JsonOption, SetOption, SettingsFileOption, load_settings
-from .output import Output, human_bytes, plain_table
+from .output import Output, amount, human_bytes, plain_table
 from .running import BadUse, StopRequest, run_command, set_up_logging, until_stopped
 
 
@@ -46,20 +46,36 @@ def sweep(
     async def command(stop: StopRequest) -> ExitCode:
         reports: list[SweepReport] = []
         with Output(as_json=as_json) as output:
-            output.say(f"Sweep of {jobs} jobs over {len(plan.repositories)} repositories in {place}")
+            _show_title(output, plan, job)
             async with until_stopped(stop):
                 reports.append(await job.run(lambda progress: _show_progress(output, plan, progress)))
         if not reports:
-            output.say(f"Stopped. What was handed over is kept; {_continue_with(job, settings)}")
-            return ExitCode.INTERRUPTED if stop.was_interrupted else ExitCode.LEFT_OVER
+            output.say(f"Stopped. What was handed over is kept; {_continue_with(job)}")
+            return stop.code
         report = reports[0]
         output.record(report)
-        _show_report(output, report)
+        _show_report(output, report, settings)
         if report.verified:
             return ExitCode.DELIVERED
-        return ExitCode.LEFT_OVER if report.left_over else ExitCode.NOT_VERIFIED
+        if report.left_over:
+            output.say(f"Not all was delivered; {_continue_with(job)}")
+            return ExitCode.LEFT_OVER
+        return ExitCode.NOT_VERIFIED
 
     return run_command(command)
+
+
+def _show_title(output: Output, plan: SweepPlan, job: Sweep) -> None:
+    where = "a local Hub" if job.is_local else "the Hub"
+    output.say(
+        f"Sweep: {plan.jobs} jobs deliver to {amount(len(plan.repositories), 'repository', 'repositories')} of {where}"
+    )
+    output.say(
+        f"  each rewrites and hands over {amount(plan.files, 'file')} {plan.rewrites} times, "
+        f"then a bundle of 4 files with {human_bytes(plan.bundle_bytes)}"
+    )
+    output.say(f"  everything is in {job.directory}")
+    output.say(f"  interrupted, {_continue_with(job)}")
 
 
 def _place(directory: Path | None) -> Path:
@@ -71,7 +87,7 @@ def _place(directory: Path | None) -> Path:
     return place
 
 
-def _continue_with(job: Sweep, settings: Settings) -> str:
+def _continue_with(job: Sweep) -> str:
     local = f" --local-hub {job.hub_root}" if job.is_local else ""
     return f"continue with: conveyor drain --store {job.store_path}{local}"
 
@@ -89,7 +105,7 @@ def _show_progress(output: Output, plan: SweepPlan, progress: SweepProgress) -> 
         output.progress("deliver", done, status.accepted, f"{status.waiting} waiting")
 
 
-def _show_report(output: Output, report: SweepReport) -> None:
+def _show_report(output: Output, report: SweepReport, settings: Settings) -> None:
     if report.repositories:
         columns = ("repository", "commits", "closest two", "landed twice")
         commits = plain_table("Commits, from the local Hub's log", *columns)
@@ -100,17 +116,18 @@ def _show_report(output: Output, report: SweepReport) -> None:
     table = plain_table("Sweep", "figure", "value")
     made = [row.commits for row in report.repositories]
     latencies = " / ".join(f"{seconds * 1000:.0f} ms" for seconds in (report.p50_s, report.p95_s, report.max_s))
-    times = f"{report.deliver_s:.1f} s (handing over {report.produce_s:.1f} s), reading back {report.verify_s:.1f} s"
+    again = f", {report.unavailable} of them made again" if report.unavailable else ""
     rows = [
         ("jobs", str(report.jobs)),
-        ("hand-overs", f"{report.hand_overs} ({report.unavailable} made again)"),
+        ("hand-overs", f"{report.hand_overs}{again}"),
         ("hand-over latency p50 / p95 / max", latencies),
         ("commits per repository", f"{min(made)} to {max(made)}" if made else "see the Hub"),
         ("requests to the Hub", "see the Hub" if report.requests is None else str(report.requests)),
         ("bytes handed over", human_bytes(report.handed_bytes)),
         ("read back", f"{report.files_read_back} files, {human_bytes(report.bytes_read_back)}"),
-        ("wall time", times),
-        ("verdict", "verified: every byte is there, each landed once" if report.verified else "NOT VERIFIED"),
+        ("wall time: handing over", f"{report.produce_s:.1f} s"),
+        ("wall time: until all was delivered", f"{report.deliver_s:.1f} s"),
+        ("wall time: reading back", f"{report.verify_s:.1f} s"),
     ]
     for name, value in rows:
         table.add_row(name, value)
@@ -118,6 +135,29 @@ def _show_report(output: Output, report: SweepReport) -> None:
     for label, names in (("missing", report.missing), ("different", report.different), ("refused", report.refused)):
         for name in names[:20]:
             output.say(f"{label}: {name}")
+        if len(names) > 20:
+            output.say(f"{label}: {len(names) - 20} more")
+    output.say(_verdict(report, settings))
+
+
+def _verdict(report: SweepReport, settings: Settings) -> str:
+    if report.verified:
+        seen = (
+            f", each landed once, commits at least {settings.commit_spacing_s:g} s apart" if report.repositories else ""
+        )
+        return f"VERIFIED: every byte is there{seen}."
+    faults = [
+        text
+        for number, text in (
+            (len(report.missing), "missing"),
+            (len(report.different), "with other bytes"),
+            (len(report.refused), "refused"),
+            (report.left_over, "left over"),
+            (sum(row.landed_twice for row in report.repositories), "landed twice"),
+        )
+        for text in ([f"{number} {text}"] if number else [])
+    ]
+    return f"NOT VERIFIED: {', '.join(faults) or 'commits came closer than their spacing'}."
 
 
 __all__ = ["sweep"]

@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
+
+from ...protocol.errors import ConveyorError
 
 READERS = 8
 
@@ -27,6 +30,12 @@ class Verification:
     def is_good(self) -> bool:
         """Every expected file is there with the expected bytes."""
         return not self.missing and not self.different
+
+
+class ReadBackFailed(ConveyorError):
+    """The Hub could not be read to the end, so nothing is known to be wrong and nothing is known to be right."""
+
+    code: ClassVar[str] = "READ_BACK_FAILED"
 
 
 def verify(
@@ -49,8 +58,25 @@ def verify(
         on_file: called after each file, from several threads.
 
     Raises:
-        OSError and the errors of huggingface_hub: the Hub could not be read.
+        ReadBackFailed: the Hub could not be read.
     """
+    try:
+        return _verify(expected, endpoint, token, cache, on_file)
+    except Exception as error:
+        # Whatever the client library raised: its text may hold addresses with credentials, its kind does not.
+        raise ReadBackFailed(
+            f"the repositories at {endpoint} could not be read back: {type(error).__name__}; what was handed over is "
+            "delivered or kept in the store. Next step: read them back later, or run the sweep again"
+        ) from error
+
+
+def _verify(
+    expected: Mapping[str, Mapping[str, str]],
+    endpoint: str,
+    token: str | None,
+    cache: Path,
+    on_file: Callable[[], None],
+) -> Verification:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -89,4 +115,4 @@ def verify(
     )
 
 
-__all__ = ["Verification", "verify"]
+__all__ = ["ReadBackFailed", "Verification", "verify"]
