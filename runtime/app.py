@@ -315,7 +315,8 @@ class Conveyor:
             The status at the end; its `waiting` says what is left.
 
         Raises:
-            ConveyorNotOpen: it was closed meanwhile, or its actors ended for good; what waits is kept.
+            ConveyorNotOpen: it was closed meanwhile; what waits is kept.
+            RestartIntensityExceeded: its actors failed too often and ended for good; what waits is kept.
             StoreError: the store could not be read or written.
             UsedAfterFork: this is a forked child.
         """
@@ -333,7 +334,9 @@ class Conveyor:
                 with anyio.move_on_after(life.tree.world.limits.credential_check_s):
                     await settlement.wait()
         if life.has_ended:
-            raise ConveyorNotOpen("this Conveyor was closed; what waits is kept: open another one to drain it")
+            raise life.failure or ConveyorNotOpen(
+                "this Conveyor was closed; what waits is kept: open another one to drain it"
+            )
         return await self.status()
 
     # --- inside ---

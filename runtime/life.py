@@ -146,6 +146,13 @@ class Life:
         """The event loop is cancelling everything, and nobody asked for a close; asyncio only."""
         return not self.is_closing and isinstance(self._root, asyncio.Task) and self._root.cancelling() > 0
 
+    @property
+    def _is_forgotten(self) -> bool:
+        """Asked when something cancels the life: whether it is the end of an event loop under an unclosed runtime."""
+        if os.getpid() != self._pid or self.is_closing:
+            return False
+        return self.is_loop_ending or not self.tree.has_failed
+
     async def _run(self) -> None:
         """The life itself. Nothing but an interrupt of the interpreter leaves it as an exception."""
         quiet = _QuietEnd(self)
@@ -174,7 +181,7 @@ class Life:
             try:
                 await self._leave.wait()
             except anyio.get_cancelled_exc_class():
-                if os.getpid() == self._pid and not self.is_closing:
+                if self._is_forgotten:
                     await self._end_forgotten()
                 raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import secrets
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ import anyio
 
 from ..actors.behaviour import ExitReason
 from ..actors.byte_budget import ByteBudget
-from ..actors.child_spec import ChildSpec, RestartPolicy
+from ..actors.child_spec import ActorExit, ChildSpec, RestartPolicy
 from ..actors.delivery_world import DeliveryLimits, DeliveryWorld
 from ..actors.errors import ActorStopped
 from ..actors.hashing_pool import HashingPool
@@ -57,6 +58,8 @@ class ActorTree:
         self.clock = adapters.clock
         self.gate = StopGate()
         self.board = board
+        self.has_failed = False
+        """An actor ended for good that should not have: its supervisor stops, and everything with it."""
         self._files = adapters.files
         self._settings = settings
         self._work = work
@@ -158,9 +161,15 @@ class ActorTree:
     async def _open(
         self, name: str, specs: list[ChildSpec[Any]], intensity: RestartIntensity | None = None
     ) -> Supervisor:
-        supervisor = await self._stack.enter_async_context(open_supervisor(specs, name=name, intensity=intensity))
+        supervisor = await self._stack.enter_async_context(
+            open_supervisor(specs, name=name, intensity=intensity, on_exit=self._note_exit)
+        )
         self._supervisors.append(supervisor)
         return supervisor
+
+    def _note_exit(self, ended: ActorExit) -> None:
+        if ended.is_unexpected and not ended.restarts:
+            self.has_failed = True
 
     def _repository_spec(self, repository: str) -> ChildSpec[RepositoryMessage]:
         return ChildSpec(
@@ -220,6 +229,12 @@ class ActorTree:
         )
 
     async def _start(self, repository: str) -> None:
+        live = self.registry.live(repository)
+        if live is not None:
+            # Waiting for room in the mailbox of a busy one would hold up the start of all others.
+            with contextlib.suppress(anyio.WouldBlock):
+                live.tell_nowait(WorkArrived())
+            return
         await self.registry.tell(repository, WorkArrived())
 
 

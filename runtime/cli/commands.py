@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any, Final
 
-import click
 import typer
 
 from ..exit_codes import ExitCode
@@ -30,6 +29,12 @@ hub_app.command("serve")(hub.serve_hub)
 app.add_typer(hub_app, name="hub")
 
 
+# typer brings a parser of its own along, or uses the click that is installed; this is its class in either case.
+_UsageError: Final[type[Exception]] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+
+
 def _print_version(value: bool) -> None:
     if value:
         sys.stdout.write(f"conveyor {version('conveyor')}\n")
@@ -50,10 +55,11 @@ def run(arguments: list[str]) -> int:
     try:
         result = typer.main.get_command(app).main(args=arguments, prog_name="conveyor", standalone_mode=False)
         return int(result) if isinstance(result, int) else ExitCode.DELIVERED
-    except click.ClickException as error:
-        error.show()
+    except _UsageError as error:
+        shown: Any = error
+        shown.show()
         return ExitCode.BAD_USE
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     except Exception as error:
         return explain(error, as_json="--json" in arguments)

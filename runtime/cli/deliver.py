@@ -11,11 +11,12 @@ import anyio.to_thread
 import typer
 
 from ...protocol.receipts import BundleReceipt, BundleStatus, RunFilesReceipt, RunFilesStatus
+from ...protocol.requests import StageDatasetBundle
 from ..app import Conveyor
 from ..exit_codes import ExitCode
 from ..status import Status
 from ..tickets import BundleTicket, NotDelivered, RunFilesTicket
-from .deliver_files import INVENTORIES, bundle_request, run_file_requests, tidy_inventory
+from .deliver_files import INVENTORIES, bundle_files, run_file_requests, tidy_inventory, with_inventory
 from .opening import opened
 from .options import (
     EndpointOption,
@@ -70,19 +71,24 @@ def deliver(
 
     async def command(stop: StopRequest) -> ExitCode:
         with Output(as_json=as_json) as output:
+            files = await anyio.to_thread.run_sync(bundle_files, path, role or []) if bundle else []
+            requests = (
+                []
+                if bundle
+                else await anyio.to_thread.run_sync(run_file_requests, path, to, run_id, prefix or "runs", pointer)
+            )
             async with opened(settings, local_hub) as conveyor:
                 tickets: list[Ticket] = []
                 if bundle:
                     place = settings.store_path.parent / INVENTORIES
-                    request = await bundle_request(path, to, run_id, prefix or "staged", role or [], message, place)
+                    whole = await anyio.to_thread.run_sync(with_inventory, run_id, files, place)
+                    request = StageDatasetBundle(
+                        to, run_id, tuple(whole), prefix=prefix or "staged", commit_message=message
+                    )
                     ticket = await conveyor.stage_dataset_bundle(request, within_s=600.0)
                     await tidy_inventory(request, ticket.receipt)
                     tickets.append(ticket)
-                else:
-                    requests = await anyio.to_thread.run_sync(
-                        run_file_requests, path, to, run_id, prefix or "runs", pointer
-                    )
-                    tickets += [await conveyor.stage_run_files(request, within_s=60.0) for request in requests]
+                tickets += [await conveyor.stage_run_files(part, within_s=60.0) for part in requests]
                 problem = _problem(output, tickets)
                 if problem is not None:
                     return problem

@@ -53,18 +53,35 @@ def run_file_requests(
     return requests
 
 
-async def bundle_request(
-    path: Path, repository: str, run_id: str, prefix: str, roles: list[str], message: str | None, place: Path
-) -> StageDatasetBundle:
-    """A hand-over of the files of a folder as one bundle.
+def bundle_files(path: Path, roles: list[str]) -> list[BundleFile]:
+    """The files of a folder, or one file, as those of a bundle, each read once for its SHA-256.
 
-    Roles follow the usual names, and `--role NAME=ROLE`. Without an inventory one is made in the directory `place`: it
-    lists each output with its SHA-256.
+    Roles follow the usual names, and `--role NAME=ROLE`.
 
     Raises:
-        BadUse: the folder is none, has sub-folders, or a role is not NAME=ROLE.
+        BadUse: there is nothing to hand over, the folder has sub-folders, or a role is not NAME=ROLE.
     """
-    return await anyio.to_thread.run_sync(_bundle_request, path, repository, run_id, prefix, roles, message, place)
+    root, files = _files_below(path)
+    nested = [file for file in files if file.parent != root]
+    if nested:
+        raise BadUse(f"a bundle is flat, and {path} has sub-folders ({nested[0].relative_to(root)}); move its files up")
+    named = dict(KNOWN_ROLES)
+    for text in roles:
+        name, mark, role = text.partition("=")
+        if not mark or root / name not in files:
+            raise BadUse(f"--role {text!r} is not NAME=ROLE with the name of a file in {root}; correct it")
+        named[name] = role
+    return [_bundle_file(file, named.get(file.name, OUTPUT_ROLE)) for file in files]
+
+
+def with_inventory(run_id: str, files: list[BundleFile], place: Path) -> list[BundleFile]:
+    """The files, and an inventory made in the directory `place` if there is none among them.
+
+    It lists each output with its size and SHA-256.
+    """
+    if any(file.role == KNOWN_ROLES[INVENTORY_NAME] for file in files):
+        return files
+    return [*files, _made_inventory(run_id, files, place)]
 
 
 async def tidy_inventory(request: StageDatasetBundle, receipt: BundleReceipt) -> None:
@@ -76,25 +93,6 @@ async def tidy_inventory(request: StageDatasetBundle, receipt: BundleReceipt) ->
         made = Path(file.local_path)
         if made.parent.name == INVENTORIES and not is_needed:
             await anyio.Path(made).unlink(missing_ok=True)
-
-
-def _bundle_request(
-    path: Path, repository: str, run_id: str, prefix: str, roles: list[str], message: str | None, place: Path
-) -> StageDatasetBundle:
-    root, files = _files_below(path)
-    nested = [file for file in files if file.parent != root]
-    if nested:
-        raise BadUse(f"a bundle is flat, and {path} has sub-folders ({nested[0].relative_to(root)}); move its files up")
-    named = dict(KNOWN_ROLES)
-    for text in roles:
-        name, mark, role = text.partition("=")
-        if not mark or not (root / name).is_file():
-            raise BadUse(f"--role {text!r} is not NAME=ROLE with the name of a file in {root}")
-        named[name] = role
-    listed = [_bundle_file(file, named.get(file.name, OUTPUT_ROLE)) for file in files]
-    if all(file.role != "staged_manifest" for file in listed):
-        listed.append(_made_inventory(run_id, listed, place))
-    return StageDatasetBundle(repository, run_id, tuple(listed), prefix=prefix, commit_message=message)
 
 
 def _bundle_file(file: Path, role: str) -> BundleFile:
@@ -144,4 +142,4 @@ def _unreadable(error: OSError) -> None:
     raise BadUse(f"{error.filename} cannot be read: {error.strerror}; correct its permissions")
 
 
-__all__ = ["INVENTORIES", "bundle_request", "run_file_requests", "tidy_inventory"]
+__all__ = ["INVENTORIES", "bundle_files", "run_file_requests", "tidy_inventory", "with_inventory"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import subprocess
@@ -48,6 +49,7 @@ async def local_hub_process(
     """
     if importlib.util.find_spec("uvicorn") is None or importlib.util.find_spec("starlette") is None:
         raise LocalHubFailed("the local Hub needs starlette and uvicorn; install them with `pip install conveyor[hub]`")
+    await _wait_unlocked(root)
     command = [sys.executable, "-m", "conveyor.runtime.localhub", "--root", str(root), "--until-stdin-closes", *options]
     for repository in repositories:
         command += ["--repository", repository]
@@ -66,6 +68,24 @@ async def local_hub_process(
                 process.kill()
                 await process.wait()
             await process.aclose()
+
+
+async def _wait_unlocked(root: Path) -> None:
+    """Wait for a local Hub that is ending on the same directory: its starter was killed a moment ago, perhaps."""
+    with anyio.move_on_after(STOP_WITHIN_S):
+        while _is_locked(root / "lock"):
+            await anyio.sleep(0.1)
+
+
+def _is_locked(lock: Path) -> bool:
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # there is none yet, or it cannot be read: the server itself says what is wrong
+    return False
 
 
 async def _wait_ready(process: anyio.abc.Process) -> str:
