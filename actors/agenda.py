@@ -80,4 +80,11 @@ def has_times_ahead(agenda: RepositoryAgenda, now_unix_s: float, backoff_max_s: 
     )
 
 
-__all__ = ["NextStep", "Step", "has_times_ahead", "next_step"]
+def has_any_time_ahead(agenda: RepositoryAgenda, now_unix_s: float, lease_s: float) -> bool:
+    """Whether any stored time lies ahead at all, rightly or not; of a lease, by more than a lease."""
+    work = (agenda.run_files_due_unix_s, agenda.bundles_due_unix_s)
+    times = (*work, agenda.not_before_unix_s, agenda.pause_until_unix_s, agenda.lease_expires_unix_s - lease_s)
+    return any(time is not None and time > now_unix_s for time in (*times, *agenda.commits_unix_s))
+
+
+__all__ = ["NextStep", "Step", "has_any_time_ahead", "has_times_ahead", "next_step"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -29,20 +29,41 @@ class BundleCommit:
         world: the ports.
         sender: what sends and settles attempts.
         upload: what settles and postpones bundles.
+        on_done: told the hand-over id of each bundle once it is settled or postponed.
     """
 
-    def __init__(self, repository: str, world: DeliveryWorld, sender: CommitSender, upload: BundleUpload) -> None:
+    def __init__(
+        self,
+        repository: str,
+        world: DeliveryWorld,
+        sender: CommitSender,
+        upload: BundleUpload,
+        on_done: Callable[[str], None],
+    ) -> None:
         self._repository = repository
         self._world = world
         self._sender = sender
         self._upload = upload
+        self._on_done = on_done
+        self._done: set[str] = set()
+        self._suspects: set[str] = set()
 
     def choose(self, ready: Sequence[ReadyBundle]) -> list[ReadyBundle]:
-        """The bundles of the next commit, first come first: as many as one request may carry, at least one."""
+        """The bundles of the next commit, first come first: as many as one request may carry, at least one.
+
+        Of several for the same folder only the first: the others differ from it, and are compared with what it left.
+        """
         limits = self._world.limits
         chosen: list[ReadyBundle] = []
         operations, inline_bytes = 0, 0
         for bundle in ready:
+            if any(bundle.work.folder == other.work.folder for other in chosen):
+                continue
+            if bundle.work.handover_id in self._suspects:
+                # A commit with it was refused, and the Hub did not say why: it goes alone.
+                if not chosen:
+                    return [bundle]
+                continue
             operations += len(bundle.files)
             inline_bytes += sum(file.digests.size_bytes for file in bundle.files if file.mode is UploadMode.REGULAR)
             if chosen and (operations > limits.max_operations or inline_bytes > limits.max_inline_bytes):
@@ -53,11 +74,13 @@ class BundleCommit:
     async def run(self, bundles: Sequence[ReadyBundle], lease: Lease) -> CommitResult:
         """Commit bundles, pinned to a head at which none of them is present.
 
-        After the call each bundle is settled, postponed, or part of a recorded attempt whose outcome is unknown.
+        What is not told to `on_done` stays ready: after an unknown outcome or a conflict, which charges nothing to
+        anybody (N-HUB-02), and after an error.
 
         Raises:
-            LeaseLost: the lease is gone; nothing was sent.
+            LeaseLost: the lease is gone.
         """
+        self._done = set()
         remaining = list(bundles)
         for round_number in range(self._world.limits.conflict_rounds):
             if round_number:
@@ -73,25 +96,38 @@ class BundleCommit:
             result = await self._sender.send(self._attempt(remaining, head), contents, lease)
             match result:
                 case Landed(commit_id):
+                    for bundle in remaining:
+                        self._finish(bundle)
                     return CommitResult(commit_id=commit_id)
                 case HeadMoved():
                     continue
                 case Rejected(outcome):
-                    return await self._postpone_all(remaining, lease, outcome)
+                    return await self._after_refusal(remaining, lease, outcome)
                 case StillUnknown(outcome):
                     return CommitResult(outcome=outcome, is_unknown=True)
-        return await self._postpone_all(remaining, lease, Outcome(OutcomeKind.CONFLICT, "HeadMoved"))
-
-    async def resend_contents(self, attempt: Attempt, works: dict[str, BundleWork]) -> dict[str, bytes] | None:
-        """The inline bytes of a recorded attempt, to send it again; None when they are no longer to be had."""
-        wanted = {file.digests.sha256: file for file in attempt.files if file.mode is UploadMode.REGULAR}
-        contents = dict(await self._world.store.query(ReadContents(tuple(wanted)))) if wanted else {}
-        return contents if contents.keys() == wanted.keys() else None
+        return CommitResult(outcome=Outcome(OutcomeKind.CONFLICT, "HeadMoved"))
 
     async def _postpone_all(self, bundles: Sequence[ReadyBundle], lease: Lease, outcome: Outcome) -> CommitResult:
         for bundle in bundles:
-            await self._upload.postpone_for(bundle.work, lease, outcome)
+            if bundle.work.handover_id not in self._done:
+                await self._upload.postpone_for(bundle.work, lease, outcome)
+                self._finish(bundle)
         return CommitResult(outcome=outcome)
+
+    async def _after_refusal(self, bundles: Sequence[ReadyBundle], lease: Lease, outcome: Outcome) -> CommitResult:
+        """One bundle that the Hub refuses does not hold up those that shared its commit (N-HUB-05)."""
+        if outcome.kind is not OutcomeKind.REFUSED_ITEM or len(bundles) == 1:
+            return await self._postpone_all(bundles, lease, outcome)
+        named = [bundle for bundle in bundles if any(file.path in outcome.paths for file in bundle.files)]
+        if not named:
+            self._suspects.update(bundle.work.handover_id for bundle in bundles)
+        await self._postpone_all(named, lease, outcome)
+        return CommitResult(outcome=outcome, is_narrowed=True)
+
+    def _finish(self, bundle: ReadyBundle) -> None:
+        self._done.add(bundle.work.handover_id)
+        self._suspects.discard(bundle.work.handover_id)
+        self._on_done(bundle.work.handover_id)
 
     async def _still_absent(self, bundles: Sequence[ReadyBundle], head: str, lease: Lease) -> list[ReadyBundle]:
         """Look again at the revision that the commit is pinned to (finding W12)."""
@@ -102,6 +138,7 @@ class BundleCommit:
                 presence = await self._upload.presence(bundle.work, digests, head)
                 if presence not in (Presence.ABSENT, Presence.INCOMPLETE):
                     await self._upload.settle_present(bundle.work, lease, presence, head)
+                    self._finish(bundle)
                     continue
             absent.append(ReadyBundle(bundle.work, bundle.files, head))
         return absent
@@ -123,14 +160,17 @@ class BundleCommit:
                         own[file.digests.sha256] = await self._read_local(bundle.work, file)
             except LocalFileMissing:
                 await self._upload.postpone(bundle.work, lease, DeliveryCode.PRESERVED_FILES_MISSING)
+                self._finish(bundle)
             except LocalFileTooLarge:
                 await self._upload.fail(bundle.work, lease, DeliveryCode.PRESERVED_BYTES_CHANGED)
+                self._finish(bundle)
             else:
                 if all(digest_bytes(own[file.digests.sha256]) == file.digests for file in regular):
                     contents.update(own)
                     good.append(bundle)
                 else:
                     await self._upload.fail(bundle.work, lease, DeliveryCode.PRESERVED_BYTES_CHANGED)
+                    self._finish(bundle)
         return contents, good
 
     async def _read_local(self, work: BundleWork, file: AttemptFile) -> bytes:

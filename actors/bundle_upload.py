@@ -75,8 +75,7 @@ class BundleUpload:
         try:
             digests = await self._verify(work)
             head = await self._world.hub.head(work.repository)
-            presence = await self.presence(work, digests, head)
-            if await self.settle_present(work, lease, presence, head):
+            if await self._settle_if_present(work, digests, lease, head):
                 return None
             files = await self._upload(work, digests, lease)
         except LocalFileMissing:
@@ -88,6 +87,18 @@ class BundleUpload:
         else:
             return ReadyBundle(work, files, head)
         return None
+
+    async def _settle_if_present(
+        self, work: BundleWork, digests: Sequence[ContentDigests], lease: Lease, head: str
+    ) -> bool:
+        """Settle or postpone a bundle by what the repository holds of it; False if it is to be uploaded."""
+        try:
+            presence = await self.presence(work, digests, head)
+            return await self.settle_present(work, lease, presence, head)
+        except HubError as error:
+            retry_after_s = error.outcome.retry_after_s or 0.0
+            await self.postpone(work, lease, DeliveryCode.REPOSITORY_UNAVAILABLE, retry_after_s=retry_after_s)
+            return True
 
     async def presence(self, work: BundleWork, digests: Sequence[ContentDigests], revision: str) -> Presence:
         """What the repository holds of a bundle at one revision.
@@ -173,9 +184,9 @@ class BundleUpload:
                 error_code=code,
                 revision=revision,
                 now_unix_s=world.clock.unix_s(),
-            )
+            ),
+            then=lambda: world.board.settled(work.repository),
         )
-        world.board.settled(work.repository)
 
     async def _verify(self, work: BundleWork) -> list[ContentDigests]:
         """Check every file that is neither copied nor uploaded; gives the digests of all, in their order."""
@@ -234,8 +245,10 @@ class BundleUpload:
         """Upload one object and record it before anything else builds on it; the first failure stops the others."""
         try:
             if not is_there:
-                source = await self._source(file, attempt_file.digests)
-                await self._world.hub.upload_object(work.repository, attempt_file.path, source, _no_progress)
+                # Copies are in memory from here to the end of their upload; large files are read where they lie.
+                async with self._world.memory.hold(file.size_bytes if file.is_copied else 0):
+                    source = await self._source(file, attempt_file.digests)
+                    await self._world.hub.upload_object(work.repository, attempt_file.path, source, _no_progress)
             await self._world.ledger.write(
                 RecordObject(
                     handover_id=work.handover_id, lease=lease, name=file.name, git_oid=attempt_file.digests.git_oid

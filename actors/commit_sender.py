@@ -7,7 +7,7 @@ them can land; an unknown outcome is looked up in the branch's history by the de
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 
@@ -20,7 +20,11 @@ from .delivery_world import DeliveryWorld
 from .ports import CommitRequest
 from .store_operations import OpenAttempt, PlanOutdated, SettleLanded, SettleNotLanded
 
+R = TypeVar("R")
+
 _LOOK_PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+SQUASHED_AFTER_S: Final = 60.0
+"""A history that does not reach back to the parent may only be late; after this long it counts as squashed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,21 @@ class CommitSender:
         except PlanOutdated:
             # A path was settled at a newer version meanwhile, by a process that held the lease before.
             return HeadMoved()
-        return await self._send_recorded(attempt, contents, is_first=True)
+        return await self._send_first(attempt, contents)
+
+    async def settle_present(
+        self, attempt: Attempt, lease: Lease, commit_id: str, *, index_content: bytes | None = None
+    ) -> Landed:
+        """Settle what the repository already holds at `commit_id`, without a commit (finding W48).
+
+        Raises:
+            LeaseLost: the lease is gone; nothing was recorded.
+            PlanOutdated: it changed meanwhile.
+        """
+        await self._world.ledger.write(
+            OpenAttempt(attempt, lease, self._world.clock.unix_s(), index_content=index_content)
+        )
+        return await self._settle_landed(attempt, commit_id, is_new_commit=False)
 
     async def settle_open(self, attempt: Attempt, contents: dict[str, bytes] | None) -> SendResult:
         """Find out what became of a recorded attempt, by this or an earlier process, and settle it.
@@ -101,99 +119,136 @@ class CommitSender:
             contents: by SHA-256, what it takes to send it again; None where its bytes are no longer to be had, then it
                 is only looked up, and given up when it did not land within the time.
         """
+        if not attempt.files:
+            # Only what was there already is recorded this way, and a crash came between its two records.
+            return await self._settle_landed(attempt, attempt.parent, is_new_commit=False)
         return await self._look(attempt, contents, Outcome(OutcomeKind.UNKNOWN, "UnknownOutcome"))
 
-    async def _send_recorded(self, attempt: Attempt, contents: dict[str, bytes], *, is_first: bool) -> SendResult:
+    async def _send_first(self, attempt: Attempt, contents: dict[str, bytes]) -> SendResult:
         """Send a recorded attempt; only its first request can be refused without a look at the history."""
-        world = self._world
+        answer = await self._request(attempt, contents)
+        if isinstance(answer, str):
+            return await self._settle_landed(attempt, answer)
+        if answer.kind is OutcomeKind.UNKNOWN:
+            return await self._look(attempt, contents, answer)
+        if answer.kind is OutcomeKind.CONFLICT and not answer.same_parent:
+            return await self._settle_not_landed(attempt, None, HeadMoved())
+        return await self._settle_not_landed(attempt, _code_of(answer), Rejected(answer))
+
+    async def _request(self, attempt: Attempt, contents: dict[str, bytes]) -> str | Outcome:
+        """Send it, again while another commit is under way; gives the commit id, or what it came to."""
+        hub, limits = self._world.hub, self._world.limits
         request = CommitRequest(
             attempt.repository, attempt.parent, attempt.title, attempt.body, attempt.files, contents
         )
-        for round_number in range(world.limits.conflict_rounds):
+        for round_number in range(limits.conflict_rounds):
             try:
-                commit_id = await world.hub.commit(request)
+                return await hub.commit(request)
             except HubError as error:
-                outcome = error.outcome
-                if outcome.kind is OutcomeKind.UNKNOWN:
-                    if not is_first:
-                        return StillUnknown(outcome)
-                    return await self._look(attempt, contents, outcome)
-                if outcome.kind is OutcomeKind.CONFLICT and outcome.same_parent:
-                    # Another commit is under way. The head need not have moved, so the same parent is tried again.
-                    await anyio.sleep(2.0**round_number * (0.5 + world.jitter()))
-                    continue
-                if not is_first:
-                    return StillUnknown(outcome)
-                if outcome.kind is OutcomeKind.CONFLICT:
-                    await self._settle_not_landed(attempt, None)
-                    return HeadMoved()
-                await self._settle_not_landed(attempt, _code_of(outcome))
-                return Rejected(outcome)
-            return await self._settle_landed(attempt, commit_id)
-        outcome = Outcome(OutcomeKind.TRANSIENT, "CommitInProgress", status=409)
-        if not is_first:
-            return StillUnknown(outcome)
-        await self._settle_not_landed(attempt, DeliveryCode.UPLOAD_FAILED)
-        return Rejected(outcome)
+                if not error.outcome.same_parent:
+                    return error.outcome
+                # The head need not have moved, so the same parent is tried again.
+                pause_s = 2.0**round_number * (0.5 + self._world.jitter())
+                await anyio.sleep(max(pause_s, error.outcome.retry_after_s or 0.0))
+        return Outcome(OutcomeKind.TRANSIENT, "CommitInProgress", status=409, same_parent=True)
 
     async def _look(self, attempt: Attempt, contents: dict[str, bytes] | None, outcome: Outcome) -> SendResult:
-        """Look at the history until it says whether the attempt landed; send it again while its parent is the head."""
-        last = outcome
+        """Look until it is known whether the attempt landed, for a while; then settle it."""
+        search = _Search(attempt, contents, outcome, anyio.current_time())
+        found: SendResult | None = None
         with anyio.move_on_after(self._world.limits.settle_s):
-            for look_number in range(1_000_000):
-                try:
-                    result = await self._look_once(attempt)
-                    if result is None and contents is not None and look_number > 0:
-                        again = await self._send_recorded(attempt, contents, is_first=False)
-                        if isinstance(again, Landed):
-                            return again
-                        if isinstance(again, StillUnknown):
-                            last = again.outcome
-                except HubError as error:
-                    result, last = None, error.outcome
-                if result is not None:
-                    return result
-                pause_s = _LOOK_PAUSES_S[min(look_number, len(_LOOK_PAUSES_S) - 1)]
-                await anyio.sleep(max(pause_s * (0.75 + 0.5 * self._world.jitter()), last.retry_after_s or 0.0))
-        if contents is None:
+            found = await self._find_out(search)
+        if found is None and contents is None:
             # It cannot be sent again and did not land in all this time. Whatever is planned next on the same parent
             # excludes it, and has the same delivery id if it carries the same.
-            await self._settle_not_landed(attempt, None)
-            return HeadMoved()
-        return StillUnknown(last)
+            found = HeadMoved()
+        match found:
+            case Landed(commit_id):
+                return await self._settle_landed(attempt, commit_id)
+            case HeadMoved():
+                return await self._settle_not_landed(attempt, None, found)
+            case Rejected(refusal):
+                return await self._settle_not_landed(attempt, _code_of(refusal), found)
+        return StillUnknown(search.last)
 
-    async def _look_once(self, attempt: Attempt) -> SendResult | None:
-        """One look; None when the parent is still the head, so that the attempt may land yet."""
+    async def _find_out(self, search: _Search) -> SendResult:
+        """Look at the history, and send the attempt again while it may land yet, until one of both tells."""
+        looks = 0
+        while True:
+            is_patient = anyio.current_time() < search.began + SQUASHED_AFTER_S
+            try:
+                found = await self._look_once(search.attempt, is_patient=is_patient)
+            except HubError as error:
+                found, search.last = None, error.outcome
+            else:
+                if found is None and search.contents is not None and looks:
+                    answer = await self._request(search.attempt, search.contents)
+                    if isinstance(answer, str):
+                        return Landed(answer)
+                    search.last = answer
+                    if answer.kind is OutcomeKind.REFUSED_ITEM and not is_patient:
+                        # Refused for what it carries, and all the while not in the history: it never landed.
+                        return Rejected(answer)
+            if found is not None:
+                return found
+            pause_s = _LOOK_PAUSES_S[min(looks, len(_LOOK_PAUSES_S) - 1)]
+            looks += 1
+            await anyio.sleep(max(pause_s * (0.75 + 0.5 * self._world.jitter()), search.last.retry_after_s or 0.0))
+
+    async def _look_once(self, attempt: Attempt, *, is_patient: bool) -> Landed | HeadMoved | None:
+        """One look; None when it does not tell, so that the attempt may land yet or may have landed.
+
+        The listing may lag behind. Where it does not show the parent, or shows it as the head, it proves nothing: the
+        server itself decides, when the same request is sent again.
+        """
         commits = await self._world.hub.recent_commits(attempt.repository, back_to=attempt.parent)
         for commit in commits:
             if find_delivery_id(commit.body) == attempt.delivery_id:
-                return await self._settle_landed(attempt, commit.commit_id)
-        if commits and commits[0].commit_id == attempt.parent:
+                return Landed(commit.commit_id)
+        if not commits or commits[0].commit_id == attempt.parent:
             return None
         if any(commit.commit_id == attempt.parent for commit in commits):
-            await self._settle_not_landed(attempt, None)
             return HeadMoved()
-        return await self._compare_content(attempt, commits[0].commit_id if commits else "main")
+        return None if is_patient else await self._compare_content(attempt, commits[0].commit_id)
 
-    async def _compare_content(self, attempt: Attempt, revision: str) -> SendResult:
+    async def _compare_content(self, attempt: Attempt, revision: str) -> Landed | HeadMoved:
         """The history does not reach back to the parent (it was squashed): the content at the head decides."""
         paths = [file.path for file in attempt.files]
         remote = await self._world.hub.paths_info(attempt.repository, revision, paths)
-        if all(file.path in remote and remote[file.path].holds(file.digests) for file in attempt.files):
-            return await self._settle_landed(attempt, revision)
-        await self._settle_not_landed(attempt, None)
-        return HeadMoved()
+        is_there = all(file.path in remote and remote[file.path].holds(file.digests) for file in attempt.files)
+        return Landed(revision) if is_there else HeadMoved()
 
-    async def _settle_landed(self, attempt: Attempt, commit_id: str) -> Landed:
+    async def _settle_landed(self, attempt: Attempt, commit_id: str, *, is_new_commit: bool = True) -> Landed:
         world = self._world
         await world.ledger.write(
-            SettleLanded(delivery_id=attempt.delivery_id, commit_id=commit_id, landed_unix_s=world.clock.unix_s())
+            SettleLanded(
+                delivery_id=attempt.delivery_id,
+                commit_id=commit_id,
+                landed_unix_s=world.clock.unix_s(),
+                is_new_commit=is_new_commit,
+            ),
+            then=lambda: world.board.settled(attempt.repository),
         )
-        world.board.settled(attempt.repository)
         return Landed(commit_id)
 
-    async def _settle_not_landed(self, attempt: Attempt, code: DeliveryCode | None) -> None:
-        await self._world.ledger.write(SettleNotLanded(delivery_id=attempt.delivery_id, error_code=code))
+    async def _settle_not_landed(self, attempt: Attempt, code: DeliveryCode | None, result: R) -> R:
+        world = self._world
+        await world.ledger.write(
+            SettleNotLanded(delivery_id=attempt.delivery_id, error_code=code),
+            # What equals the committed bytes is settled by that, too.
+            then=lambda: world.board.settled(attempt.repository),
+        )
+        return result
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for what became of one attempt."""
+
+    attempt: Attempt
+    contents: dict[str, bytes] | None
+    last: Outcome
+    began: float
 
 
 def _code_of(outcome: Outcome) -> DeliveryCode:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from ..protocol.schedule import Backoff, CommitPace
+from .byte_budget import ByteBudget
 from .hashing_pool import HashFile
 from .ledger import LedgerRef
 from .ports import Clock, Hub, LocalFiles, Store
 from .ref import ActorRef
 from .stop_gate import InFlight, SettlementBoard, StopGate
 from .warnings import WarnOnce
+
+UPLOADED_COPIES_BYTES: Final = 128 * 1024 * 1024
+"""Copies of bundle files in memory at once; a single larger one is let through alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class DeliveryWorld:
     pace: CommitPace = field(default_factory=CommitPace)
     backoff: Backoff = field(default_factory=Backoff)
     limits: DeliveryLimits = field(default_factory=DeliveryLimits)
+    memory: ByteBudget = field(default_factory=lambda: ByteBudget(UPLOADED_COPIES_BYTES))
+    """What the copies hold that wait for their upload or are being uploaded, over all repositories."""
 
 
 __all__ = ["DeliveryLimits", "DeliveryWorld"]

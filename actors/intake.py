@@ -189,9 +189,10 @@ class Intake(BatchBehaviour[HandOver]):
                 interval_s=checked.commit_interval_s,
                 now_unix_s=self._clock.unix_s(),
                 endpoint=self._endpoint,
-            )
+            ),
+            # Told there: what is durable has to be delivered, even if whoever handed it over has left meanwhile.
+            then=lambda: self._on_recorded(checked.repository),
         )
-        self._on_recorded(checked.repository)
         return RunFilesTaken(recorded, checked.index_entry_text)
 
     async def _take_bundle(self, request: StageDatasetBundle) -> BundleReceipt:
@@ -205,17 +206,16 @@ class Intake(BatchBehaviour[HandOver]):
         chosen = files_to_copy(checked.files)
         async with self._memory.hold(sum(file.size_bytes for file in chosen)):
             copies = await self._copy(chosen)
-            receipt = await self._ledger.write(
+            return await self._ledger.write(
                 RecordBundle(
                     handover_id=handover_id,
                     bundle=checked,
                     copies=copies,
                     now_unix_s=self._clock.unix_s(),
                     endpoint=self._endpoint,
-                )
+                ),
+                then=lambda: self._on_recorded(checked.repository),
             )
-        self._on_recorded(checked.repository)
-        return receipt
 
     async def _check_bundle_sizes(self, files: Sequence[BundleFile]) -> None:
         with _refusing_local_trouble():

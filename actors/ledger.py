@@ -6,13 +6,13 @@ the disk answers all of them. Each is answered only after it is durable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from .behaviour import ActorContext, BatchBehaviour
 from .mailbox import Pending
-from .port_errors import StoreError
+from .port_errors import StoreError, StoreFull
 from .ports import Failed, Store
 from .ref import ActorRef, Command
 from .store_operations import RecordBundle, RecordRunFiles, Write
@@ -34,14 +34,17 @@ class Perform(Command[R], Generic[R]):
     """Carry out a write and answer its result once it is durable."""
 
     operation: Write[R]
+    then: Callable[[], None] | None = None
+    """Called once it is durable, also when nobody waits for the answer any more; must not wait or raise."""
 
 
 class Ledger(BatchBehaviour[Perform[Any]]):
     """Carries out writes in groups.
 
     An operation that refuses (a lost lease, for example) is answered with its error; the others of its transaction are
-    not disturbed. When the store itself fails (a full disk), every write of the group is answered with that error and
-    had no effect.
+    not disturbed. When the store itself fails, every write of the group is answered with that error and had no effect.
+    On a full disk each write of the group is tried on its own first, so that a large hand-over for which there is no
+    room does not take the renewals of leases with it (N-STO-05).
 
     Args:
         store: where to write.
@@ -59,16 +62,32 @@ class Ledger(BatchBehaviour[Perform[Any]]):
         """Carry out the waiting writes, in their order, in as few transactions as their bytes allow."""
         for group in _split_by_bytes(messages):
             try:
-                answers = await self._store.transact([pending.message.operation for pending in group])
+                await self._transact(group)
+            except StoreFull as error:
+                if len(group) == 1:
+                    group[0].refuse(error)
+                    continue
+                for pending in group:
+                    await self._transact_alone(pending)
             except StoreError as error:
                 for pending in group:
                     pending.refuse(error)
+
+    async def _transact(self, group: Sequence[Pending[Perform[Any]]]) -> None:
+        answers = await self._store.transact([pending.message.operation for pending in group])
+        for pending, answer in zip(group, answers, strict=True):
+            if isinstance(answer, Failed):
+                pending.refuse(answer.error)
                 continue
-            for pending, answer in zip(group, answers, strict=True):
-                if isinstance(answer, Failed):
-                    pending.refuse(answer.error)
-                else:
-                    pending.answer(answer)
+            if pending.message.then is not None:
+                pending.message.then()
+            pending.answer(answer)
+
+    async def _transact_alone(self, pending: Pending[Perform[Any]]) -> None:
+        try:
+            await self._transact([pending])
+        except StoreError as error:
+            pending.refuse(error)
 
 
 class LedgerRef:
@@ -81,11 +100,12 @@ class LedgerRef:
     def __init__(self, ref: ActorRef[Perform[Any]]) -> None:
         self._ref = ref
 
-    async def write(self, operation: Write[R], *, within_s: float = 30.0) -> R:
+    async def write(self, operation: Write[R], *, within_s: float = 30.0, then: Callable[[], None] | None = None) -> R:
         """Carry out a write; returns once it is durable.
 
         Waits for room in the Ledger's mailbox. A caller that is cancelled leaves; a write that was already taken is
-        carried out all the same.
+        carried out all the same, and `then` is called for it: whoever has to hear of a durable write is told there, not
+        by a caller that may have left.
 
         Raises:
             ConveyorError: whatever the operation refuses with.
@@ -93,7 +113,7 @@ class LedgerRef:
             AskTimeout: it took longer than `within_s`; whether it was carried out is not known.
             ActorStopped: the Ledger has ended.
         """
-        return await self._ref.ask(Perform(operation), within_s=within_s)
+        return await self._ref.ask(Perform(operation, then), within_s=within_s)
 
 
 def _content_bytes(operation: Write[Any]) -> int:

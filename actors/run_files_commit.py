@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -12,6 +13,7 @@ from ..protocol.digests import ContentDigests, digest_bytes
 from ..protocol.lease import Lease
 from ..protocol.limits import PREUPLOAD_SAMPLE_BYTES
 from ..protocol.outcome import HubError, Outcome, OutcomeKind
+from ..protocol.receipts import DeliveryCode
 from ..protocol.run_index import RUN_INDEX_PATH, RunIndexUnreadable, merge_run_index
 from ..protocol.work import (
     Attempt,
@@ -26,7 +28,7 @@ from ..protocol.work import (
 from .commit_sender import CommitSender, HeadMoved, Landed, Rejected, StillUnknown
 from .delivery_world import DeliveryWorld
 from .ports import BytesSource
-from .store_operations import PendingRunFiles, ReadContents, ReadPending, SettleUnchanged
+from .store_operations import ParkPaths, PendingRunFiles, PlanOutdated, ReadContents, ReadPending, SettleUnchanged
 
 RUN_INDEX_MAX_BYTES = 64 * 1024 * 1024
 """A larger index is not read: its entries wait and are reported, the files go without it."""
@@ -44,6 +46,23 @@ class CommitResult:
     """The attempt is recorded and its outcome is not known."""
     runs: Mapping[str, int] | None = None
     """For a failure before anything was recorded: how many files of each run it would have carried."""
+    held_runs: tuple[str, ...] = ()
+    """Runs whose entries wait because `runs.json` cannot be brought up to date; files went without it."""
+    is_narrowed: bool = False
+    """Something in it was refused for good: the next cycle carries less, or goes without what was set aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The part of one commit that is the run index."""
+
+    content: bytes | None = None
+    """The merged document, if it has to be committed."""
+    file: AttemptFile | None = None
+    entries: tuple[PendingEntry, ...] = ()
+    """The entries that the commit settles: in `content`, or in the repository already."""
+    held_runs: tuple[str, ...] = ()
+    """Runs whose entries have to wait."""
 
 
 class RunFilesCommit:
@@ -59,97 +78,138 @@ class RunFilesCommit:
         self._repository = repository
         self._world = world
         self._sender = sender
+        self._most_files: int | None = None
+        self._without_index = False
 
     async def run(self, lease: Lease) -> CommitResult:
         """Commit every pending path, due or not, of every run, and every pending index entry.
 
         What exceeds the bounds of one request stays pending for the next cycle (finding W11). A conflict is planned
-        again on the new head, a few times, and is no failure (N-HUB-02).
+        again on the new head, a few times, and is no failure (N-HUB-02). What the Hub refuses for good is set aside;
+        where it does not say which file it means, fewer go at a time until it is found (N-HUB-05).
 
         Raises:
             LeaseLost: the lease is gone; nothing was sent.
         """
-        pending = await self._world.store.query(ReadPending(self._repository))
-        if not pending.paths and not pending.entries:
-            return CommitResult()
-        runs = _files_by_run(pending)
-        result = CommitResult(outcome=Outcome(OutcomeKind.CONFLICT, "HeadMoved"), runs=runs)
         for round_number in range(self._world.limits.conflict_rounds):
             if round_number:
                 await anyio.sleep(self._world.jitter() * 2.0**round_number)
-            try:
-                planned = await self._plan_and_send(pending, lease)
-            except HubError as error:
-                return CommitResult(outcome=error.outcome, runs=runs)
-            if planned is not None:
-                return planned
             pending = await self._world.store.query(ReadPending(self._repository))
             if not pending.paths and not pending.entries:
                 return CommitResult()
-        return result
+            try:
+                planned = await self._plan_and_send(pending, lease)
+            except HubError as error:
+                return CommitResult(outcome=error.outcome, runs=_files_by_run(pending))
+            except PlanOutdated:
+                continue
+            if planned is not None:
+                return planned
+        return CommitResult(outcome=Outcome(OutcomeKind.CONFLICT, "HeadMoved"))
 
     async def _plan_and_send(self, pending: PendingRunFiles, lease: Lease) -> CommitResult | None:
-        """One round; None when the head moved and the plan has to be made again."""
-        world = self._world
+        """One round; None when the plan has to be made again."""
         chosen, contents = await self._with_contents(self._bounded(pending.paths))
-        head = await world.hub.head(self._repository)
-        files, has_ignored = await self._classify(chosen, contents, lease, head)
-        entries: tuple[PendingEntry, ...] = ()
-        index: bytes | None = None
-        if pending.entries:
-            index = await self._merged_index(pending, head)
-            entries = pending.entries if index is not None else ()
-        if not files and index is None:
-            if has_ignored or (pending.entries and index is None):
-                # What is left waits for somebody to change the repository: look again after a pause.
-                return CommitResult(outcome=Outcome(OutcomeKind.REFUSED_ITEM, "NothingCommittable"))
-            return CommitResult()
+        if pending.paths and not chosen:
+            return None
+        head = await self._world.hub.head(self._repository)
+        files = await self._classify(chosen, contents, lease, head)
+        index = await self._index(pending.entries, head)
+        held = index.held_runs
+        if not files and not index.entries:
+            return CommitResult(held_runs=held)
         inline = {
             file.digests.sha256: contents[file.digests.sha256] for file in files if file.mode is UploadMode.REGULAR
         }
         sent = list(files)
-        if index is not None:
-            digests = digest_bytes(index)
-            mode = await self._index_mode(digests, index)
-            sent.append(AttemptFile(RUN_INDEX_PATH, digests, mode))
-            inline[digests.sha256] = index
+        if index.file is not None and index.content is not None:
+            sent.append(index.file)
+            inline[index.file.digests.sha256] = index.content
+        attempt = self._attempt(files, sent, index, head)
+        if not sent:
+            await self._sender.settle_present(attempt, lease, head)
+            return CommitResult(held_runs=held)
+        result = await self._sender.send(attempt, inline, lease, index_content=index.content)
+        match result:
+            case Landed(commit_id):
+                self._without_index = False
+                if self._most_files is not None:
+                    self._most_files *= 2
+                return CommitResult(commit_id=commit_id, held_runs=held)
+            case HeadMoved():
+                return None
+            case Rejected(outcome):
+                return await self._narrow(files, index, outcome, lease)
+            case StillUnknown(outcome):
+                return CommitResult(outcome=outcome, is_unknown=True, held_runs=held)
+
+    def _attempt(self, files: Sequence[AttemptFile], sent: Sequence[AttemptFile], index: _Index, head: str) -> Attempt:
         items = [(file.path, file.version, file.digests.sha256) for file in files]
         # The merged index differs from head to head; what is delivered with it are the entries.
-        for entry in entries:
+        for entry in index.entries:
             items.append((f"{RUN_INDEX_PATH}#{entry.run_id}", 0, digest_bytes(entry.text.encode()).sha256))
-        delivery = delivery_id(world.store.store_id, self._repository, items)
-        attempt = Attempt(
+        delivery = delivery_id(self._world.store.store_id, self._repository, items)
+        runs = [file.run_id for file in files if file.run_id is not None]
+        return Attempt(
             delivery_id=delivery,
             repository=self._repository,
             kind=AttemptKind.RUN_FILES,
             parent=head,
-            title=run_files_title(
-                [file.run_id for file in files if file.run_id is not None] + [entry.run_id for entry in entries]
-            ),
+            title=run_files_title(runs + [entry.run_id for entry in index.entries]),
             body=commit_body(delivery),
             files=tuple(sent),
-            entries=entries,
-            index_sha256=digest_bytes(index).sha256 if index is not None else None,
+            entries=index.entries,
+            index_sha256=index.file.digests.sha256 if index.file is not None else None,
         )
-        result = await self._sender.send(attempt, inline, lease, index_content=index)
-        match result:
-            case Landed(commit_id):
-                return CommitResult(commit_id=commit_id)
-            case HeadMoved():
-                return None
-            case Rejected(outcome):
-                return CommitResult(outcome=outcome)
-            case StillUnknown(outcome):
-                return CommitResult(outcome=outcome, is_unknown=True)
+
+    async def _narrow(
+        self, files: Sequence[AttemptFile], index: _Index, outcome: Outcome, lease: Lease
+    ) -> CommitResult:
+        """After a refusal for good: set aside what is the cause, or carry less until it is found."""
+        if outcome.kind is not OutcomeKind.REFUSED_ITEM:
+            return CommitResult(outcome=outcome, held_runs=index.held_runs)
+        named = [file for file in files if file.path in outcome.paths]
+        if index.content is not None and (RUN_INDEX_PATH in outcome.paths or (not named and len(files) <= 1)):
+            self._without_index = bool(files)
+            return CommitResult(outcome=outcome, is_narrowed=bool(files), held_runs=_runs_of(index.entries))
+        if not named and len(files) > 1:
+            self._most_files = len(files) // 2
+        else:
+            status = f" (HTTP {outcome.status})" if outcome.status is not None else ""
+            said = f": {outcome.server_text}" if outcome.server_text else ""
+            await self._set_aside(
+                named or files, lease, f"the Hub refuses it{status}{said}; correct it and hand it over again"
+            )
+            self._most_files = None
+        return CommitResult(outcome=outcome, is_narrowed=True, held_runs=index.held_runs)
+
+    async def _set_aside(self, files: Sequence[AttemptFile], lease: Lease, reason: str) -> None:
+        """Park files that no commit will ever carry as they are, so that they hold up no others (findings W7, W8)."""
+        world = self._world
+        await world.ledger.write(
+            ParkPaths(
+                repository=self._repository,
+                lease=lease,
+                versions=tuple((file.path, file.version) for file in files),
+                error_code=DeliveryCode.UPLOAD_FAILED,
+                reason=reason,
+                now_unix_s=world.clock.unix_s(),
+            ),
+            then=lambda: world.board.settled(self._repository),
+        )
+        world.warn.warn(
+            "path-set-aside", self._repository, "a file that cannot be committed was set aside; the status names it"
+        )
 
     def _bounded(self, paths: Iterable[PendingPath]) -> list[PendingPath]:
         """As many paths as one request may carry, those that are due first before the others."""
         limits = self._world.limits
+        most_files = min(self._most_files or limits.max_operations, max(1, limits.max_operations - 1))
         chosen: list[PendingPath] = []
         size_bytes = 0
         for pending in sorted(paths, key=lambda pending: (pending.due_unix_s, pending.path)):
             size_bytes += pending.digests.size_bytes
-            if chosen and (len(chosen) >= limits.max_operations - 1 or size_bytes > limits.max_inline_bytes):
+            if chosen and (len(chosen) >= most_files or size_bytes > limits.max_inline_bytes):
                 break
             chosen.append(pending)
         return sorted(chosen, key=lambda pending: pending.path)
@@ -165,14 +225,14 @@ class RunFilesCommit:
 
     async def _classify(
         self, paths: list[PendingPath], contents: dict[str, bytes], lease: Lease, head: str
-    ) -> tuple[list[AttemptFile], bool]:
+    ) -> list[AttemptFile]:
         """Ask how each file is to be sent; settle what is there already, and upload what is not inline.
 
-        Gives the files to commit, and whether the repository's ignore rules keep any out.
+        Gives the files to commit, without those that the repository's ignore rules keep out: they are set aside.
         """
         world = self._world
         if not paths:
-            return [], False
+            return []
         answers = await world.hub.preupload(
             self._repository,
             [
@@ -184,7 +244,7 @@ class RunFilesCommit:
                 for pending in paths
             ],
         )
-        has_ignored = False
+        ignored: list[AttemptFile] = []
         unchanged: list[AttemptFile] = []
         changed: list[AttemptFile] = []
         for pending, answer in zip(paths, answers, strict=True):
@@ -196,12 +256,7 @@ class RunFilesCommit:
                 run_id=pending.run_id,
             )
             if answer.is_ignored:
-                has_ignored = True
-                world.warn.warn(
-                    "path-ignored",
-                    self._repository,
-                    "the repository's .gitignore keeps a handed-over file out; it stays queued until that changes",
-                )
+                ignored.append(file)
             elif is_unchanged(answer, pending.digests):
                 unchanged.append(file)
             else:
@@ -214,42 +269,61 @@ class RunFilesCommit:
                     files=tuple(unchanged),
                     commit_id=head,
                     now_unix_s=world.clock.unix_s(),
-                )
+                ),
+                then=lambda: world.board.settled(self._repository),
             )
-            world.board.settled(self._repository)
+        if ignored:
+            await self._set_aside(
+                ignored, lease, "the repository's .gitignore keeps it out; change that and hand it over again"
+            )
         for file in changed:
             if file.mode is UploadMode.LFS:
                 source = BytesSource(file.digests, contents[file.digests.sha256])
                 await world.hub.upload_object(self._repository, file.path, source, _no_progress)
-        return changed, has_ignored
+        return changed
 
-    async def _merged_index(self, pending: PendingRunFiles, head: str) -> bytes | None:
-        """The index at the head with the pending entries; None when it cannot be read, and is left alone (W1, W2)."""
-        world = self._world
-        document = await world.hub.download(self._repository, head, RUN_INDEX_PATH, max_bytes=RUN_INDEX_MAX_BYTES)
+    async def _index(self, entries: tuple[PendingEntry, ...], head: str) -> _Index:
+        """The index at the head with the pending entries; where that cannot be made it is left alone (W1, W2)."""
+        if not entries:
+            return _Index()
+        if self._without_index:
+            return self._held_index(entries, "RefusedByTheHub")
         try:
-            merged = merge_run_index(document, pending.entries, now_unix_s=world.clock.unix_s())
+            document = await self._world.hub.download(
+                self._repository, head, RUN_INDEX_PATH, max_bytes=RUN_INDEX_MAX_BYTES
+            )
+            merged = merge_run_index(document, entries, now_unix_s=self._world.clock.unix_s())
         except RunIndexUnreadable as error:
-            world.warn.warn(
-                "run-index-unreadable",
-                self._repository,
-                f"runs.json cannot be read ({error.code}) and was left as it is; its entries wait, files go without it",
-            )
-            return None
-        world.warn.clear("run-index-unreadable", self._repository)
-        return merged
-
-    async def _index_mode(self, digests: ContentDigests, content: bytes) -> UploadMode:
-        answers = await self._world.hub.preupload(
-            self._repository,
-            [PreuploadFile(RUN_INDEX_PATH, digests.size_bytes, content[:PREUPLOAD_SAMPLE_BYTES])],
+            return self._held_index(entries, error.code)
+        except HubError as error:
+            if error.outcome.kind is not OutcomeKind.REFUSED_ITEM:
+                raise
+            return self._held_index(entries, error.outcome.error_type)
+        if document is not None and _runs_in(document) == _runs_in(merged):
+            # Committed before, by a copy of this store for example: only its time would change (N-HUB-15).
+            return _Index(entries=entries)
+        digests = digest_bytes(merged)
+        (answer,) = await self._world.hub.preupload(
+            self._repository, [PreuploadFile(RUN_INDEX_PATH, digests.size_bytes, merged[:PREUPLOAD_SAMPLE_BYTES])]
         )
-        mode = upload_mode(answers[0], digests)
-        if mode is UploadMode.LFS:
+        if answer.is_ignored:
+            return self._held_index(entries, "PathIgnored")
+        file = AttemptFile(RUN_INDEX_PATH, digests, upload_mode(answer, digests))
+        if file.mode is UploadMode.LFS:
             await self._world.hub.upload_object(
-                self._repository, RUN_INDEX_PATH, BytesSource(digests, content), _no_progress
+                self._repository, RUN_INDEX_PATH, BytesSource(digests, merged), _no_progress
             )
-        return mode
+        self._world.warn.clear("run-index-held", self._repository)
+        return _Index(merged, file, entries)
+
+    def _held_index(self, entries: tuple[PendingEntry, ...], why: str) -> _Index:
+        self._world.warn.warn(
+            "run-index-held",
+            self._repository,
+            f"runs.json cannot be brought up to date ({why}) and was left as it is; its entries wait, files go "
+            "without it",
+        )
+        return _Index(held_runs=_runs_of(entries))
 
 
 def upload_mode(answer: PreuploadAnswer, digests: ContentDigests) -> UploadMode:
@@ -267,6 +341,14 @@ def _files_by_run(pending: PendingRunFiles) -> dict[str, int]:
     for path in pending.paths:
         runs[path.run_id] = runs.get(path.run_id, 0) + 1
     return runs
+
+
+def _runs_of(entries: Iterable[PendingEntry]) -> tuple[str, ...]:
+    return tuple(entry.run_id for entry in entries)
+
+
+def _runs_in(document: bytes) -> object:
+    return json.loads(document)["runs"]
 
 
 def _no_progress(passed_bytes: int) -> None:

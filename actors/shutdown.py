@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 import anyio
 
 from .errors import ActorCrashed, ActorStopped, AskTimeout, SupervisorStopped
+from .port_errors import StoreError
 from .ports import Store
 from .repository import FinalCommit, FinalCommitDone
 from .stop_gate import InFlight, StopGate
 from .store_operations import ListOpenRepositories
+
+INTAKE_SHARE: Final = 1 / 3
+"""The part of the time before the deadline that hand-overs under way may take."""
 
 
 class ShutdownPhase(StrEnum):
@@ -113,7 +118,9 @@ class DeliveryShutdown:
         began = anyio.current_time()
         deadline = began + within_s
         self.gate.begin()
-        await self._phase(ShutdownPhase.CLOSE_INTAKE, deadline, self.drain_intake)
+        # A hand-over that hangs on a file must not take the time of the final commits.
+        intake_until = began + within_s * INTAKE_SHARE
+        await self._phase(ShutdownPhase.CLOSE_INTAKE, intake_until, self.drain_intake)
         await self._phase(ShutdownPhase.FINAL_COMMIT, deadline, self._commit_all, deadline)
         await self._phase(ShutdownPhase.UPLOADS_IN_FLIGHT, deadline, self.in_flight.wait_none)
         await self._phase(ShutdownPhase.SECOND_FINAL_COMMIT, deadline, self._commit_all, deadline)
@@ -121,7 +128,8 @@ class DeliveryShutdown:
         left: list[str] = []
 
         async def release() -> None:
-            left.extend(await self.stop_actors(self.release_s / 2))
+            # Each gets it twice: for the message in hand, and to give its lease back.
+            left.extend(await self.stop_actors(self.release_s * 0.45))
 
         await self._phase(ShutdownPhase.RELEASE_LEASES, max(deadline, anyio.current_time()) + self.release_s, release)
         return ShutdownReport(
@@ -141,7 +149,11 @@ class DeliveryShutdown:
 
     async def _commit_all(self, deadline: float) -> None:
         """Final commits of every repository with open work, concurrently; a slow one holds up none of the others."""
-        repositories = await self.store.query(ListOpenRepositories())
+        try:
+            repositories = await self.store.query(ListOpenRepositories())
+        except StoreError:
+            # It cannot say who has work; the phases that give things back follow all the same.
+            return
         async with anyio.create_task_group() as tasks:
             for repository in repositories:
                 tasks.start_soon(self._commit_one, repository, deadline)
@@ -153,8 +165,7 @@ class DeliveryShutdown:
         except (ActorCrashed, ActorStopped, AskTimeout, SupervisorStopped):
             # What it could not commit is named in the report from the store's own state.
             return
-        if done.commit_id is not None:
-            self.commits.append(done.commit_id)
+        self.commits.extend(done.commit_ids)
 
 
 __all__ = ["DeliveryShutdown", "LeftOver", "PhaseReport", "ShutdownPhase", "ShutdownReport"]

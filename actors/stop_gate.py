@@ -45,7 +45,9 @@ class InFlight:
         self._by_repository[repository] += 1
 
     def leave(self, repository: str) -> None:
-        """Something of the repository has ended, in whatever way."""
+        """Something of the repository has ended, in whatever way. Raises RuntimeError if nothing is under way."""
+        if not self._by_repository[repository]:
+            raise RuntimeError(f"more of {repository!r} has ended than had begun: each `enter` is left once")
         self._by_repository[repository] -= 1
         if self._by_repository[repository] <= 0:
             del self._by_repository[repository]

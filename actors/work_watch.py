@@ -49,7 +49,8 @@ class WorkWatch(Behaviour[None]):
         gate: nothing is started once it has closed.
         settlements: waiters are woken after a foreign change.
         work: where repositories of this process's own hand-overs come in.
-        start: wakes the actor of a repository, starting it on first use; may wait for room.
+        start: wakes the actor of a repository, starting it on first use; it may wait for the start, never for a busy
+            actor, which would hold up all other repositories.
         probe_every_s: how often the mark is looked at.
     """
 
@@ -69,7 +70,7 @@ class WorkWatch(Behaviour[None]):
         self._work = work
         self._start = start
         self._probe_every_s = probe_every_s
-        self._is_first = True
+        self._owes_look = True
 
     async def setup(self, context: ActorContext[None]) -> None:
         """Be ready at once; open work is looked for right after."""
@@ -84,13 +85,15 @@ class WorkWatch(Behaviour[None]):
         """Put the repositories with open work on the board, at the start and when another process changed the store."""
         self._context.wake_at(anyio.current_time() + self._probe_every_s)
         try:
-            if not await self._store.has_foreign_changes() and not self._is_first:
+            # The mark tells of a change once: a look that then fails stays owed.
+            self._owes_look = await self._store.has_foreign_changes() or self._owes_look
+            if not self._owes_look:
                 return
             repositories = await self._store.query(ListOpenRepositories())
         except StoreError:
             # A busy or damaged store is met by whoever needs it; the next probe looks again.
             return
-        self._is_first = False
+        self._owes_look = False
         self._settlements.settled_somewhere()
         for repository in repositories:
             self._work.add(repository)

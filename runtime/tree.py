@@ -232,9 +232,10 @@ class ActorTree:
         live = self.registry.live(repository)
         if live is not None:
             # Waiting for room in the mailbox of a busy one would hold up the start of all others.
-            with contextlib.suppress(anyio.WouldBlock):
-                live.tell_nowait(WorkArrived())
-            return
+            with contextlib.suppress(ActorStopped):
+                with contextlib.suppress(anyio.WouldBlock):
+                    live.tell_nowait(WorkArrived())
+                return
         await self.registry.tell(repository, WorkArrived())
 
 
