@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.virtual_time import Backend, real_time_backend_options, virtual_time_backend
 
@@ -26,6 +27,13 @@ def _scrub_environment() -> None:
 
 # At import, not in a fixture: huggingface_hub reads its environment once, when a test module first imports it.
 _scrub_environment()
+
+
+# Time limits of single examples measure the machine, not the code; the same seed gives the same examples.
+settings.register_profile(
+    "conveyor", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+settings.load_profile("conveyor")
 
 
 def pytest_configure(config: pytest.Config) -> None:

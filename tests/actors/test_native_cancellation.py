@@ -79,9 +79,9 @@ async def test_a_task_killed_before_its_first_step_stops_the_supervisor() -> Non
     async def block() -> None:
         async with open_supervisor([scripted("a", journal)], name="top") as supervisor:
             starts.append(asyncio.create_task(supervisor.start_child(scripted("b", journal))))
-            await asyncio.sleep(0)
+            await anyio.sleep(0)
             task_of("b").cancel()
-            await asyncio.sleep(3600)
+            await anyio.sleep(3600)
 
     with pytest.raises(ActorTaskLost, match="supervisor 'top'"):
         await block()
@@ -114,7 +114,7 @@ async def test_a_hosts_asyncio_timeout_reaches_through() -> None:
 
     async def block() -> None:
         async with asyncio.timeout(5), open_supervisor([scripted(name, journal) for name in "ab"]):
-            await asyncio.sleep(3600)
+            await anyio.sleep(3600)
 
     with pytest.raises(TimeoutError):
         await block()
@@ -127,10 +127,10 @@ async def test_a_hosts_asyncio_task_group_reaches_through() -> None:
 
     async def actors() -> None:
         async with open_supervisor([scripted("a", journal)]):
-            await asyncio.sleep(3600)
+            await anyio.sleep(3600)
 
     async def fails() -> None:
-        await asyncio.sleep(1)
+        await anyio.sleep(1)
         raise KeyError("mine")
 
     async def host() -> None:
@@ -151,12 +151,12 @@ async def test_a_second_cancellation_cuts_the_stop_short_and_leaves_nothing() ->
     async def actors() -> None:
         specs = [scripted("a", journal), scripted("b", journal, terminate=forever, shutdown_s=100)]
         async with open_supervisor(specs):
-            await asyncio.sleep(3600)
+            await anyio.sleep(3600)
 
     task = asyncio.create_task(actors())
-    await asyncio.sleep(1)
+    await anyio.sleep(1)
     task.cancel()
-    await asyncio.sleep(1)
+    await anyio.sleep(1)
     assert journal == ["a setup", "b setup", "b killed"]
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -171,7 +171,7 @@ async def test_a_sender_cancelled_in_the_turn_it_got_room_has_sent_nothing() -> 
     mailbox.put_nowait(Pending(0))
     first = asyncio.create_task(mailbox.put(Pending(1)))
     second = asyncio.create_task(mailbox.put(Pending(2)))
-    await asyncio.sleep(0.1)
+    await anyio.sleep(0.1)
     mailbox.take()
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -188,7 +188,7 @@ async def test_a_sender_woken_by_room_sees_a_mailbox_that_closed_meanwhile() -> 
     mailbox: Mailbox[int] = Mailbox(capacity=1)
     mailbox.put_nowait(Pending(0))
     waiting = asyncio.create_task(mailbox.put(Pending(1)))
-    await asyncio.sleep(0.1)
+    await anyio.sleep(0.1)
     mailbox.take()
     mailbox.close()
     with pytest.raises(ActorStopped):
