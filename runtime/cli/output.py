@@ -6,6 +6,7 @@ something changed, at most one a second, and one every ten seconds while it only
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,17 @@ from rich.table import Table
 
 LINE_EVERY_S: Final = 1.0
 QUIET_LINE_EVERY_S: Final = 10.0
+
+
+class _QuietlyClosing(Console):
+    """Prints nothing more once its reader has gone; rich would end the process, with the work half done."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 @dataclass(slots=True)
@@ -41,7 +53,7 @@ class Output:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
-        self.console = Console()
+        self.console = _QuietlyClosing()
         self._errors = Console(stderr=True)
         self._is_live = not as_json and self._errors.is_terminal
         self._progress: Progress | None = None

@@ -76,7 +76,7 @@ def landings(commits: list[dict[str, Any]]) -> dict[tuple[str, str], list[str]]:
 
 @pytest.mark.timeout(180)
 def test_a_small_sweep_is_verified(tmp_path: Path) -> None:
-    """It ends with status 0 and a table that fits 80 columns; with `--json` every line is JSON and the figures agree."""
+    """It ends with status 0 and a table of 80 columns; with `--json` every line is JSON and the figures agree."""
     env = command_environment(tmp_path / "home")
     sized = ("--jobs", JOBS, "--repositories", REPOSITORIES, "--rewrites", REWRITES)
     with ExitStack() as stack:
