@@ -5,28 +5,44 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import aiosqlite
 import anyio.lowlevel
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from .fork_guard import Pin
-from .sqlite import Role, connect_arguments, give_role, prepare_engine, uri_of
+from .sqlite import Role, connect_arguments, current_target, give_role, prepare_engine, target_of
 from .threads import wait_to_end
 
 T = TypeVar("T")
 
 
-def make_async_engine(path: Path) -> AsyncEngine:
-    """The asyncio engine of an existing database; no pool keeps connections."""
-    engine = create_async_engine(
-        f"sqlite+aiosqlite:///{uri_of(path, 'mode=rw')}&uri=true", connect_args=connect_arguments(), poolclass=NullPool
-    )
+@cache
+def _engine() -> AsyncEngine:
+    """Connections are made by hand and closed by hand: no pool keeps any, so none is bound to an event loop."""
+    engine = create_async_engine("sqlite+aiosqlite://", async_creator=_make, poolclass=NullPool)
     prepare_engine(engine.sync_engine)
     return engine
+
+
+async def _make() -> aiosqlite.Connection:
+    connection = aiosqlite.connect(current_target(), **connect_arguments())
+    thread = _thread_of(connection)
+    if thread is not None:
+        # A store that somebody forgot to close must not keep the interpreter from ending (N-RUN-11).
+        thread.daemon = True
+    return await connection
+
+
+def _thread_of(connection: object) -> threading.Thread | None:
+    """The thread that aiosqlite gives a connection; older versions are that thread themselves."""
+    thread = getattr(connection, "_thread", connection)
+    return thread if isinstance(thread, threading.Thread) else None
 
 
 class AiosqliteLane:
@@ -44,7 +60,7 @@ class AiosqliteLane:
         self._thread = thread
 
     @classmethod
-    async def open(cls, engine: AsyncEngine, role: Role) -> AiosqliteLane:
+    async def open(cls, path: Path, role: Role) -> AiosqliteLane:
         """Open a connection.
 
         Raises:
@@ -53,7 +69,7 @@ class AiosqliteLane:
         await anyio.lowlevel.checkpoint_if_cancelled()
         opened: list[AiosqliteLane] = []
         try:
-            await _run_to_end(cls._open(engine, role, opened))
+            await _run_to_end(cls._open(path, role, opened))
         except BaseException:
             for lane in opened:
                 await lane.aclose()
@@ -61,14 +77,11 @@ class AiosqliteLane:
         return opened[0]
 
     @classmethod
-    async def _open(cls, engine: AsyncEngine, role: Role, opened: list[AiosqliteLane]) -> None:
-        connection = await engine.connect()
+    async def _open(cls, path: Path, role: Role, opened: list[AiosqliteLane]) -> None:
+        with target_of(path):
+            connection = await _engine().connect()
         raw = await connection.get_raw_connection()
-        thread = getattr(raw.driver_connection, "_thread", raw.driver_connection)
-        lane = cls(
-            connection, Pin(connection.sync_connection), thread if isinstance(thread, threading.Thread) else None
-        )
-        opened.append(lane)
+        opened.append(cls(connection, Pin(connection.sync_connection), _thread_of(raw.driver_connection)))
         await connection.run_sync(give_role, role)
 
     async def run(self, work: Callable[[Connection], T]) -> T:
@@ -109,4 +122,4 @@ async def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-__all__ = ["AiosqliteLane", "make_async_engine"]
+__all__ = ["AiosqliteLane"]

@@ -23,7 +23,7 @@ from .options import StoreOptions
 from .place import Place, Readiness, look
 from .planner import teach_planner
 from .schema import HEAD_VERSION, VERSION_TABLE, meta, metadata
-from .sqlite import APPLICATION_ID, SAFE, WRITE_AHEAD, make_engine, run_pragma, uri_of
+from .sqlite import APPLICATION_ID, SAFE, WRITE_AHEAD, connect, run_pragma, uri_of
 from .sqlite_errors import DATABASE_ERRORS, is_busy, store_error
 
 
@@ -165,9 +165,8 @@ def _create(place: Place) -> None:
 
 
 def _build(path: Path, journal_mode: str) -> None:
-    engine = make_engine(path)
     try:
-        with engine.connect() as connection:
+        with connect(path) as connection:
             # Nobody else knows this file yet, and an unfinished one is thrown away: no journal is needed.
             for pragma in (
                 "journal_mode = MEMORY",
@@ -202,9 +201,8 @@ def _give_name(new: Path, path: Path) -> None:
 def _migrate(place: Place) -> None:
     from .migrate import upgrade
 
-    engine = make_engine(place.path)
     try:
-        with engine.connect() as connection, connection.begin():
+        with connect(place.path) as connection, connection.begin():
             upgrade(connection)
             _give_identity(connection)
             teach_planner(connection)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
 import anyio.lowlevel
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from .fork_guard import Pin
-from .sqlite import Role, give_role
+from .sqlite import Role, connect, give_role
 from .threads import Completion
 
 T = TypeVar("T")
@@ -36,12 +37,12 @@ class InlineLane:
     """Runs work in the calling task itself. Blocks the loop meanwhile, so time can be virtual.
 
     Args:
-        engine: makes the connection.
-        role: what it is for.
+        path: an existing database, or None for a new one in memory.
+        role: what the connection is for.
     """
 
-    def __init__(self, engine: Engine, role: Role) -> None:
-        self._connection: Connection | None = engine.connect()
+    def __init__(self, path: Path | None, role: Role) -> None:
+        self._connection: Connection | None = connect(path)
         self._pin = Pin(self._connection)
         give_role(self._connection, role)
 
@@ -80,7 +81,7 @@ class ThreadLane:
         self._pin: Pin | None = None
 
     @classmethod
-    async def open(cls, engine: Engine, role: Role) -> ThreadLane:
+    async def open(cls, path: Path, role: Role) -> ThreadLane:
         """Start the thread and open the connection in it.
 
         Raises:
@@ -91,7 +92,7 @@ class ThreadLane:
         lane._thread = threading.Thread(target=lane._serve, name=f"conveyor store {role.name.lower()}", daemon=True)
         lane._thread.start()
         try:
-            await lane._do(lambda: lane._connect(engine, role))
+            await lane._do(lambda: lane._connect(path, role))
         except BaseException:
             await lane.aclose()
             raise
@@ -104,8 +105,8 @@ class ThreadLane:
             # The job holds its result; a thread that waits must not keep that alive.
             del job, completion, work
 
-    def _connect(self, engine: Engine, role: Role) -> None:
-        self._connection = engine.connect()
+    def _connect(self, path: Path, role: Role) -> None:
+        self._connection = connect(path)
         self._pin = Pin(self._connection)
         give_role(self._connection, role)
 

@@ -21,7 +21,7 @@ from .options import StoreAdapter, StoreOptions
 from .place import Place, Readiness, check_version, look
 from .planner import teach_planner
 from .schema import HEAD_VERSION, VERSION_TABLE
-from .sqlite import Role, make_engine, memory_engine, run_sql
+from .sqlite import Role, run_sql
 from .sqlite_errors import DATABASE_ERRORS, is_busy, store_error
 from .store import AsyncSqliteStore, InlineSqliteStore, SqliteStore, ThreadSqliteStore
 from .threads import is_under_asyncio, run_in_short_thread
@@ -70,7 +70,7 @@ async def open_store(path: str | os.PathLike[str], options: StoreOptions = DEFAU
 async def open_memory_store(options: StoreOptions = DEFAULT_OPTIONS) -> InlineSqliteStore:
     """Open a new store in memory, for simulation and tests; it is gone when it is closed."""
     await anyio.lowlevel.checkpoint()
-    writer = InlineLane(memory_engine(), Role.WRITER)
+    writer = InlineLane(None, Role.WRITER)
 
     def prepare(connection: Connection) -> str:
         with connection.begin():
@@ -155,19 +155,15 @@ async def _open_lanes(place: Place, options: StoreOptions, adapter: StoreAdapter
 
 def _lane_opener(path: Path, adapter: StoreAdapter) -> Callable[[Role], Awaitable[Lane]]:
     if adapter is StoreAdapter.AIOSQLITE:
-        from .aiosqlite_lane import AiosqliteLane, make_async_engine
+        from .aiosqlite_lane import AiosqliteLane
 
-        async_engine = make_async_engine(path)
-        return lambda role: AiosqliteLane.open(async_engine, role)
-    engine = make_engine(path)
-    if adapter is StoreAdapter.THREAD:
-        return lambda role: ThreadLane.open(engine, role)
+        return partial(AiosqliteLane.open, path)
+    return partial(ThreadLane.open if adapter is StoreAdapter.THREAD else _open_inline, path)
 
-    async def open_inline(role: Role) -> Lane:
-        await anyio.lowlevel.checkpoint()
-        return InlineLane(engine, role)
 
-    return open_inline
+async def _open_inline(path: Path, role: Role) -> Lane:
+    await anyio.lowlevel.checkpoint()
+    return InlineLane(path, role)
 
 
 def _identify(connection: Connection, path: Path) -> str:

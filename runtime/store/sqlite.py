@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -50,25 +53,46 @@ def connect_arguments() -> dict[str, Any]:
     return {"uri": True, "timeout": 1.0, "isolation_level": None, "check_same_thread": False, "cached_statements": 256}
 
 
-@cache
-def memory_engine() -> Engine:
-    """The engine of stores in memory: each connection is a new, empty database. It keeps compiled statements."""
-    return make_engine(None)
+_target: ContextVar[str] = ContextVar("conveyor_store_target")
 
 
-def make_engine(path: Path | None) -> Engine:
-    """An engine whose connections are made by hand and closed by hand; no pool keeps any.
+@contextmanager
+def target_of(path: Path | None) -> Iterator[None]:
+    """Say which database the next connection is to: an existing file, or a new one in memory.
 
-    Args:
-        path: an existing database, or None for one in memory.
+    One engine serves all of them, because it is the engine that keeps the compiled statements.
     """
-    target = ":memory:" if path is None else uri_of(path, "mode=rw")
+    token = _target.set(":memory:" if path is None else uri_of(path, "mode=rw"))
+    try:
+        yield
+    finally:
+        _target.reset(token)
 
-    def connect() -> sqlite3.Connection:
-        connection: sqlite3.Connection = sqlite3.connect(target, **connect_arguments())
+
+def current_target() -> str:
+    """The database of `target_of`."""
+    return _target.get()
+
+
+def connect(path: Path | None) -> Connection:
+    """Open a connection, in the calling thread, to an existing database or to a new one in memory (None).
+
+    Raises:
+        DBAPIError, sqlite3.Error: it could not be opened.
+    """
+    with target_of(path):
+        return _engine().connect()
+
+
+@cache
+def _engine() -> Engine:
+    """Connections are made by hand and closed by hand: no pool keeps any."""
+
+    def make() -> sqlite3.Connection:
+        connection: sqlite3.Connection = sqlite3.connect(current_target(), **connect_arguments())
         return connection
 
-    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+    engine = create_engine("sqlite://", creator=make, poolclass=NullPool)
     prepare_engine(engine)
     return engine
 
@@ -157,15 +181,16 @@ __all__ = [
     "SAFE",
     "WRITE_AHEAD",
     "Role",
+    "connect",
     "connect_arguments",
+    "current_target",
     "data_version",
     "give_role",
-    "make_engine",
-    "memory_engine",
     "prepare_engine",
     "reclaim_space",
     "run_pragma",
     "run_sql",
+    "target_of",
     "truncate_wal",
     "uri_of",
 ]

@@ -19,7 +19,7 @@ from conveyor.runtime.store import StoreAdapter, StoreOptions, open_store
 from conveyor.runtime.store.creation import fill
 from conveyor.runtime.store.migrate import alembic_config, upgrade
 from conveyor.runtime.store.schema import HEAD_VERSION, KNOWN_VERSIONS, metadata
-from conveyor.runtime.store.sqlite import APPLICATION_ID, make_engine
+from conveyor.runtime.store.sqlite import APPLICATION_ID, connect
 from tests.support.stores import run_files, write
 
 
@@ -31,7 +31,7 @@ def tables(connection: Connection) -> dict[str, str]:
 
 def test_migrating_makes_what_a_new_store_has() -> None:
     """Column by column and index by index, partial ones too: a new store takes no way round the migrations."""
-    with make_engine(None).connect() as migrated, make_engine(None).connect() as made, migrated.begin(), made.begin():
+    with connect(None) as migrated, connect(None) as made, migrated.begin(), made.begin():
         upgrade(migrated)
         fill(made)
         expected = tables(made)
@@ -45,7 +45,7 @@ def test_migrating_makes_what_a_new_store_has() -> None:
 
 def test_the_known_versions_are_those_of_the_scripts() -> None:
     """The constants that opening compares with, so that it need not load Alembic."""
-    with make_engine(None).connect() as connection:
+    with connect(None) as connection:
         scripts = ScriptDirectory.from_config(alembic_config(connection))
         assert scripts.get_heads() == [HEAD_VERSION]
         assert {script.revision for script in scripts.walk_revisions()} == KNOWN_VERSIONS

@@ -30,7 +30,7 @@ from conveyor.protocol.receipts import DeliveryCode
 from conveyor.protocol.work import Attempt
 from conveyor.runtime.store.creation import fill
 from conveyor.runtime.store.operations import answer
-from conveyor.runtime.store.sqlite import Role, give_role, memory_engine
+from conveyor.runtime.store.sqlite import Role, connect, give_role
 from conveyor.runtime.store.transactions import write_all
 from tests.support.stores import NOW, REPOSITORY, plan, run_files, sha256
 
@@ -58,7 +58,7 @@ class History(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.connection: Connection = memory_engine().connect()
+        self.connection: Connection = connect(None)
         give_role(self.connection, Role.WRITER)
         with self.connection.begin():
             fill(self.connection)

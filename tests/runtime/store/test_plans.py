@@ -14,7 +14,7 @@ from conveyor.protocol.receipts import BundleStatus, DeliveryCode
 from conveyor.runtime.store.creation import fill
 from conveyor.runtime.store.operations import QUERIES, WRITES, answer
 from conveyor.runtime.store.planner import teach_planner
-from conveyor.runtime.store.sqlite import make_engine
+from conveyor.runtime.store.sqlite import connect
 from conveyor.runtime.store.transactions import write_all
 from tests.support.stores import NOW, REPOSITORY, bundle, bundle_plan, plan, run_files
 
@@ -27,7 +27,7 @@ CODE = DeliveryCode.UPLOAD_FAILED
 @pytest.fixture
 def connection() -> Iterator[Connection]:
     """A store in memory as it is opened."""
-    with make_engine(None).connect() as connection:
+    with connect(None) as connection:
         with connection.begin():
             fill(connection)
             teach_planner(connection)
