@@ -9,7 +9,7 @@ from conveyor.actors.store_operations import ReadStatus
 from conveyor.protocol.digests import digest_bytes
 from conveyor.runtime.adapters.memory_hub_faults import Fault, HubCall
 from conveyor.runtime.adapters.memory_hub_options import MemoryHubOptions
-from tests.support.delivery import REPOSITORY, gaps_s, open_rig
+from tests.support.delivery import REPOSITORY, gaps_s, on_one_loop, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,12 @@ async def test_one_commit_carries_every_pending_path_of_every_run_due_or_not() -
         commit = rig.landed()[-1]
         assert commit.title == "Stage run files for r1, r2"
         assert sorted(commit.changed) == ["runs/r1/a1", "runs/r1/a2", "runs/r2/b"]
-        assert (receipt.files_attempted, receipt.files_committed, receipt.commit_attempts, receipt.commits) == (1, 1, 1, 1)
+        assert (receipt.files_attempted, receipt.files_committed, receipt.commit_attempts, receipt.commits) == (
+            1,
+            1,
+            1,
+            1,
+        )
         assert receipt.last_commit == commit.commit_id
         first = await conveyor.run_files_receipt(REPOSITORY, "r1")
         assert (first.files_committed, first.commits, first.pending_files) == (2, 1, 0)
@@ -86,6 +91,7 @@ async def test_bytes_that_the_hub_already_holds_are_settled_without_a_commit() -
         await (await rig.hand_over(conveyor, {"state.json": b"newer"})).wait_delivered(within_s=1)
 
 
+@on_one_loop("trio")
 async def test_a_file_rewritten_ten_times_a_second_costs_seven_commits_a_minute() -> None:
     """N-HUB-08: 2 KB every 100 ms for a minute; at most 7 commits, the last content, every awaiter answered."""
     async with open_rig() as rig, rig.conveyor() as conveyor, anyio.create_task_group() as awaiters:

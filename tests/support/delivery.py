@@ -1,4 +1,4 @@
-"""Deliveries in virtual time: whole runtimes over one store and one Hub in memory, started, ended and killed at will."""
+"""Deliveries in virtual time: whole runtimes over one store and one Hub in memory, started, ended, killed at will."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+import pytest
 
 from conveyor.actors.ports import Failed, Hub
 from conveyor.actors.store_operations import Query, ReadAgenda, ReadStatus, RecordBundle, StoreStatus, Write
@@ -31,6 +33,7 @@ from conveyor.runtime.store import InlineSqliteStore, open_memory_store
 from conveyor.runtime.tickets import BundleTicket, RunFilesTicket
 from conveyor.runtime.tree import ActorTree
 from tests.support.stores import ENDPOINT, incoming, write
+from tests.support.virtual_time import virtual_time_backend
 
 R = TypeVar("R")
 
@@ -153,7 +156,9 @@ class Rig:
             clock=self.clock,
             jitter=lambda: 0.5,
         )
-        return open_conveyor(Settings(store_path=Path("/virtual/store.db"), endpoint=ENDPOINT, **settings), adapters=adapters)
+        return open_conveyor(
+            Settings(store_path=Path("/virtual/store.db"), endpoint=ENDPOINT, **settings), adapters=adapters
+        )
 
     async def agenda(self, repository: str = REPOSITORY) -> RepositoryAgenda:
         """What a repository has to do."""
@@ -257,9 +262,14 @@ def assert_landed_once(commits: Sequence[LandedCommit]) -> None:
             last[commit.repository, path] = file.content
 
 
+def on_one_loop(name: str) -> pytest.MarkDecorator:
+    """For a long scenario that exercises nothing of a loop in particular: run it on this one alone."""
+    return pytest.mark.parametrize("anyio_backend", [virtual_time_backend(name)], ids=[name])
+
+
 def gaps_s(commits: Sequence[LandedCommit]) -> list[float]:
     """Seconds between commits."""
-    return [later.at_s - earlier.at_s for earlier, later in zip(commits, commits[1:], strict=False)]
+    return [later.at_s - earlier.at_s for earlier, later in pairwise(commits)]
 
 
 def tree_of(conveyor: Conveyor) -> ActorTree:
@@ -303,6 +313,7 @@ __all__ = [
     "StoreView",
     "assert_landed_once",
     "gaps_s",
+    "on_one_loop",
     "open_rig",
     "tree_of",
 ]
