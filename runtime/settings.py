@@ -124,9 +124,9 @@ class Settings:
     commits_per_hour: int = count(
         "commits_per_hour",
         100,
-        1,
-        HUB_COMMITS_PER_HOUR - 1,
-        "sustained rate of commits to one repository; with commit_burst it stays within the Hub's 128",
+        2,
+        HUB_COMMITS_PER_HOUR,
+        "commits to one repository in any hour, the burst included; the Hub itself allows 128",
         unit="commits",
     )
     commit_burst: int = count(
@@ -134,7 +134,7 @@ class Settings:
         20,
         1,
         HUB_COMMITS_PER_HOUR - 1,
-        "commits to one repository that may come faster than commits_per_hour after a quiet time",
+        "how many of them may follow one another at the spacing alone; the others are spread over the hour",
         unit="commits",
     )
     commit_max_operations: int = count(
@@ -262,11 +262,10 @@ class Settings:
 
     def _check_together(self) -> None:
         """Check the rules that hold between two settings."""
-        hourly = self.commits_per_hour + self.commit_burst
-        if hourly > HUB_COMMITS_PER_HOUR:
+        if self.commit_burst >= self.commits_per_hour:
             raise SettingsError(
-                f"settings commits_per_hour and commit_burst together allow {hourly} commits to a repository in one "
-                f"hour, but the Hub refuses more than {HUB_COMMITS_PER_HOUR}. Lower one of them."
+                f"setting commit_burst ({self.commit_burst}) must be below commits_per_hour ({self.commits_per_hour}), "
+                "because the burst is part of the hour. Lower commit_burst or raise commits_per_hour."
             )
         if self.lease_renew_s * 3 > self.lease_s:
             raise SettingsError(

@@ -178,7 +178,7 @@ def test_a_credential_in_the_address_is_refused_and_never_shown(state: dict[str,
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"commits_per_hour": 110, "commit_burst": 19}, "commit_burst"),
+        ({"commits_per_hour": 20, "commit_burst": 20}, "commit_burst"),
         ({"lease_s": 89, "lease_renew_s": 30}, "lease_renew_s"),
         ({"backoff_first_s": 10, "backoff_max_s": 9}, "backoff_max_s"),
     ],
