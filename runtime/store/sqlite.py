@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 import sqlite3
@@ -16,6 +17,7 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool
+from sqlalchemy.util import await_only
 
 from .leases import HOLDER
 
@@ -159,15 +161,28 @@ def run_sql(connection: Connection, sql: str) -> list[Any]:
         cursor.close()
 
 
-def truncate_wal(connection: Connection) -> bool:
-    """Move the whole write-ahead file into the database and cut it to nothing; False if a reader is in the way."""
-    ((is_blocked, _, _),) = run_pragma(connection, "wal_checkpoint(TRUNCATE)")
+def truncate_wal(connection: Connection, *, patience_ms: int = 0) -> bool:
+    """Move the whole write-ahead file into the database and cut it to nothing; False if a reader is in the way.
+
+    Args:
+        connection: the writer.
+        patience_ms: how long to wait for readers.
+    """
+    run_pragma(connection, f"busy_timeout = {patience_ms}")
+    try:
+        ((is_blocked, _, _),) = run_pragma(connection, "wal_checkpoint(TRUNCATE)")
+    finally:
+        run_pragma(connection, "busy_timeout = 0")
     return not is_blocked
 
 
 def reclaim_space(connection: Connection, pages: int) -> None:
     """Give free pages back to the filesystem."""
-    run_pragma(connection, f"incremental_vacuum({pages})")
+    # As a script, because the driver would take one step of it only, which is one page.
+    driver: Any = connection.connection.driver_connection
+    running = driver.executescript(f"PRAGMA incremental_vacuum({pages})")
+    if inspect.isawaitable(running):
+        await_only(running)
 
 
 def data_version(connection: Connection) -> int:

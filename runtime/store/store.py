@@ -6,9 +6,10 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -29,6 +30,7 @@ R = TypeVar("R")
 _FIRST_PAUSE_S: Final = 0.002
 _LONGEST_PAUSE_S: Final = 0.1
 _RECLAIM_PAGES: Final = 4096
+_PATIENCE_MS: Final = 200
 
 
 class SqliteStore:
@@ -59,7 +61,7 @@ class SqliteStore:
         self._reader_room = anyio.Semaphore(len(self._readers)) if self._readers else None
         self._store_id = store_id
         self._seen_version: int | None = None
-        self._reported_bytes = 0
+        self._wal_tried_bytes = 0
         self._is_closing = False
         self._closed = anyio.Event()
 
@@ -185,19 +187,34 @@ class SqliteStore:
             if has_pruned:
                 await self._writer.run(lambda connection: reclaim_space(connection, _RECLAIM_PAGES))
             size_bytes = self._wal_bytes()
-            if size_bytes > self._options.wal_limit_bytes:
-                if await self._writer.run(truncate_wal):
-                    self._reported_bytes = 0
-                    return
-                self._report_wal(size_bytes)
+            if size_bytes <= self._options.wal_limit_bytes:
+                self._wal_tried_bytes = 0
+            elif size_bytes >= 2 * self._wal_tried_bytes:
+                await self._cut_wal(size_bytes)
+            elif await self._writer.run(truncate_wal):
+                self._wal_tried_bytes = 0
         except DATABASE_ERRORS as error:
             if not is_busy(error):
-                self._report_wal(self._wal_bytes())
+                self._options.warn("STORE_UPKEEP_FAILED", type(error).__name__)
 
-    def _report_wal(self, size_bytes: int) -> None:
-        """Warn of a write-ahead file that cannot be cut, again only once it has doubled (N-STO-04)."""
-        if size_bytes >= 2 * self._reported_bytes:
-            self._reported_bytes = size_bytes
+    async def _cut_wal(self, size_bytes: int) -> None:
+        """Cut the write-ahead file, which needs a moment without readers: our own wait, for others there is patience.
+
+        If somebody's reader stays in the way that is reported, and tried again with patience only once the file has
+        doubled.
+        """
+        room = len(self._readers) if self._reader_room is not None else 0
+        for _ in range(room):
+            await cast(anyio.Semaphore, self._reader_room).acquire()
+        try:
+            is_cut = await self._writer.run(partial(truncate_wal, patience_ms=_PATIENCE_MS))
+        finally:
+            for _ in range(room):
+                cast(anyio.Semaphore, self._reader_room).release()
+        if is_cut:
+            self._wal_tried_bytes = 0
+        else:
+            self._wal_tried_bytes = size_bytes
             self._options.warn("WAL_TOO_LARGE", f"{size_bytes} bytes")
 
     def _wal_bytes(self) -> int:
