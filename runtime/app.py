@@ -289,7 +289,9 @@ class Conveyor:
         return await self._require_tree().hub.has_credential()
 
     async def resume(self, repository: str | None = None, *, retry_parked: bool = False) -> None:
-        """Try what waits for a person again at once: paused repositories, and parked files if asked for.
+        """Try again at once: lifts pauses and back-offs, and brings parked files back if asked for.
+
+        A person says so after the cause is gone. Spacing, budget and the Hub's own wish to wait (429) hold.
 
         Args:
             repository: the only one to resume; None for all.

@@ -21,7 +21,7 @@ async def flush_everything(tree: ActorTree) -> None:
 
 
 async def resume_repositories(tree: ActorTree, status: Status, only: str | None, *, retry_parked: bool) -> None:
-    """Lift the pause and the back-off of every paused repository, or of one: a person says that the cause is gone.
+    """Lift pause and back-off of every repository where something waits, or of one: a person says "try now".
 
     The Hub's own wish to wait (429), the spacing and the budget hold.
 
@@ -30,16 +30,18 @@ async def resume_repositories(tree: ActorTree, status: Status, only: str | None,
     """
     now = tree.clock.unix_s()
     parked = {line.repository for line in status.parked_files} if retry_parked else set()
+    waiting = {line.repository for line in status.repositories if line.is_waiting}
     paused = {line.repository for line in status.repositories if line.paused_reason is not None}
     if only is not None:
-        parked, paused = parked & {only}, paused & {only}
+        parked, waiting, paused = parked & {only}, waiting & {only}, paused & {only}
     with contextlib.suppress(AskTimeout, ActorCrashed, ActorStopped):
         for repository in sorted(parked):
             await tree.ledger.write(RetryParked(repository, now_unix_s=now))
         for repository in sorted(paused):
             await tree.ledger.write(PauseRepository(repository, None, now_unix_s=now))
+        for repository in sorted(waiting):
             await tree.ledger.write(ClampTimes(repository=repository, now_unix_s=now, backoff_max_s=0.0))
-    for repository in parked | paused:
+    for repository in parked | waiting | paused:
         tree.nudge(repository)
 
 

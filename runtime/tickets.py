@@ -10,7 +10,7 @@ import anyio
 from ..actors.port_errors import StoreClosed
 from ..actors.ports import Store
 from ..actors.stop_gate import SettlementBoard
-from ..actors.store_operations import AreSettled, ReadBundleReceipt, ReadRunReceipt
+from ..actors.store_operations import AreSettled, ListParked, ReadBundleReceipt, ReadRunReceipt
 from ..protocol.errors import ConveyorError
 from ..protocol.receipts import BundleReceipt, BundleStatus, RunFilesReceipt, RunFilesStatus
 
@@ -73,17 +73,30 @@ class RunFilesTicket:
 
         Raises:
             NotAccepted: there is nothing to wait for.
-            NotDelivered: it took longer, or the Conveyor was closed. The hand-over stays queued.
+            NotDelivered: a file was set aside for good; or it took longer, or the Conveyor was closed, and the
+                hand-over stays queued.
             StoreError: the store could not be read.
         """
         await self.wait_durable()
         repository, run_id = self.receipt.repository, self.receipt.run_id
 
         async def is_settled() -> bool:
-            return await self._store.query(AreSettled(repository, run_id, self._versions, self._entry_text))
+            if await self._store.query(AreSettled(repository, run_id, self._versions, self._entry_text)):
+                return True
+            await self._refuse_if_parked()
+            return False
 
         await _wait_settled(self._board, repository, is_settled, within_s)
         return await self.read_receipt()
+
+    async def _refuse_if_parked(self) -> None:
+        mine = set(self._versions)
+        for parked in await self._store.query(ListParked(self.receipt.repository)):
+            if (parked.path, parked.version) in mine:
+                raise NotDelivered(
+                    f"{parked.path} was set aside and will not be delivered to {parked.repository} as it is "
+                    f"({parked.error_code.value}): {parked.reason}"
+                )
 
     async def read_receipt(self) -> RunFilesReceipt:
         """The run's receipt now.

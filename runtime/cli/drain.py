@@ -38,9 +38,10 @@ def drain(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Deliver everything that waits in the store, then exit. Paused repositories are tried again at once.
+    """Deliver everything that waits in the store, then exit.
 
-    Spacing, budget and back-off hold. A repository that another process delivers to is waited for.
+    What is paused or backs off is tried at once; spacing and budget hold. A repository that another process delivers to
+    is waited for.
     """
     settings = load_settings(settings_file, store=store, endpoint=endpoint, named=named)
     set_up_logging(settings, is_quiet=as_json)
