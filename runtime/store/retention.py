@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-from sqlalchemy import Connection, delete, func, select, tuple_, update
+from sqlalchemy import Connection, Table, and_, bindparam, delete, select, tuple_, update
 
 from ...actors.store_operations import Prune
 from .contents import is_unneeded
@@ -67,10 +68,17 @@ def _prune_paths(connection: Connection, before: float, at_most: int) -> int:
             .where(repositories.c.repository == repository, repositories.c.pruned_version < version)
             .values(pruned_version=version)
         )
-    for row in rows:
-        for table in (run_hand_overs, run_paths):
-            connection.execute(delete(table).where(table.c.repository == row.repository, table.c.path == row.path))
+    for table in (run_hand_overs, run_paths):
+        _delete_each(connection, table, ("repository", "path"), rows)
     return len(rows)
+
+
+def _delete_each(connection: Connection, table: Table, names: tuple[str, ...], rows: Sequence[Any]) -> None:
+    """Delete the rows of a table that are alike in these columns."""
+    if rows:
+        alike = and_(*(table.c[name] == bindparam(f"of_{name}") for name in names))
+        values = [{f"of_{name}": getattr(row, name) for name in names} for row in rows]
+        connection.execute(delete(table).where(alike), values)
 
 
 def _prune_runs(connection: Connection, before: float, at_most: int) -> int:
@@ -95,20 +103,14 @@ def _prune_bundles(connection: Connection, before: float, at_most: int) -> int:
         .correlate(bundles)
         .exists()
     )
-    old = connection.scalars(
+    old = connection.execute(
         select(bundles.c.handover_id)
         .where(is_false(bundles.c.is_pending), bundles.c.updated_unix_s < before, ~in_flight)
         .limit(at_most)
     ).all()
-    for handover_id in old:
-        for table in (bundle_files, bundles):
-            connection.execute(delete(table).where(table.c.handover_id == handover_id))
+    for table in (bundle_files, bundles):
+        _delete_each(connection, table, ("handover_id",), old)
     return len(old)
 
 
-def read_size_of_contents(connection: Connection) -> int:
-    """How many bytes of content are kept."""
-    return int(connection.scalar(select(func.coalesce(func.sum(contents.c.size_bytes), 0))) or 0)
-
-
-__all__ = ["KEEP_COMMITS_S", "prune", "read_size_of_contents"]
+__all__ = ["KEEP_COMMITS_S", "prune"]
