@@ -53,14 +53,11 @@ async def open_adapters(settings: Settings, credentials: HubCredentials | None =
     """
     async with HuggingFaceHub(hub_options(settings), credentials or HubCredentials()) as hub:
         store = await open_store(settings.store_path, store_options(settings))
+        files = PosixFiles(threads=settings.hash_threads + FILE_THREADS)
         try:
-            yield Adapters(
-                store=store,
-                hub=hub,
-                files=PosixFiles(threads=settings.hash_threads + FILE_THREADS),
-                clock=SystemClock(),
-            )
+            yield Adapters(store=store, hub=hub, files=files, clock=SystemClock())
         finally:
+            files.close()
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_STORE_S):
                 await store.aclose()
 
