@@ -16,7 +16,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from .fork_guard import Pin
-from .sqlite import Role, connect_arguments, current_target, give_role, prepare_engine, target_of
+from .sqlite import (
+    THREAD_PATIENCE_MS,
+    Role,
+    connect_arguments,
+    current_target,
+    give_role,
+    prepare_engine,
+    target_of,
+)
 from .threads import wait_to_end
 
 T = TypeVar("T")
@@ -82,7 +90,7 @@ class AiosqliteLane:
             connection = await _engine().connect()
         raw = await connection.get_raw_connection()
         opened.append(cls(connection, Pin(connection.sync_connection), _thread_of(raw.driver_connection)))
-        await connection.run_sync(give_role, role)
+        await connection.run_sync(give_role, role, patience_ms=THREAD_PATIENCE_MS)
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Run work on the connection and wait for its end."""

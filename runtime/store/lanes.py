@@ -15,7 +15,7 @@ import anyio.lowlevel
 from sqlalchemy import Connection
 
 from .fork_guard import Pin
-from .sqlite import Role, connect, give_role
+from .sqlite import THREAD_PATIENCE_MS, Role, connect, give_role
 from .threads import Completion
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class ThreadLane:
     def _connect(self, path: Path, role: Role) -> None:
         self._connection = connect(path)
         self._pin = Pin(self._connection)
-        give_role(self._connection, role)
+        give_role(self._connection, role, patience_ms=THREAD_PATIENCE_MS)
 
     async def _do(self, work: Callable[[], T]) -> T:
         completion = Completion()

@@ -35,6 +35,10 @@ SAFE: Final = "delete"
 """Rollback journal: with directory syncs it is also right on network filesystems, as long as these keep file locks."""
 
 _ROLE: Final = "conveyor.role"
+_PATIENCE_MS: Final = "conveyor.patience_ms"
+
+THREAD_PATIENCE_MS: Final = 100
+"""How long a statement in a thread of its own waits for other processes, before the task has a chance to leave."""
 
 
 class Role(Enum):
@@ -130,10 +134,16 @@ def _settings(journal_mode: str) -> tuple[str, ...]:
     return (*shared, "synchronous = EXTRA", "busy_timeout = 250")
 
 
-def give_role(connection: Connection, role: Role) -> None:
-    """Say what a connection is for, and who holds it."""
+def give_role(connection: Connection, role: Role, *, patience_ms: int = 0) -> None:
+    """Say what a connection is for, who holds it, and how long each statement waits inside SQLite for other processes.
+
+    Waiting there costs little: SQLite looks again every few milliseconds. It blocks the thread, so it has to be short.
+    """
     connection.info[_ROLE] = role
     connection.info[HOLDER] = (socket.gethostname(), os.getpid())
+    ((known_ms,),) = run_pragma(connection, "busy_timeout")
+    connection.info[_PATIENCE_MS] = max(known_ms, patience_ms)
+    run_pragma(connection, f"busy_timeout = {connection.info[_PATIENCE_MS]}")
     if role is Role.READER:
         run_pragma(connection, "query_only = ON")
 
@@ -172,7 +182,7 @@ def truncate_wal(connection: Connection, *, patience_ms: int = 0) -> bool:
     try:
         ((is_blocked, _, _),) = run_pragma(connection, "wal_checkpoint(TRUNCATE)")
     finally:
-        run_pragma(connection, "busy_timeout = 0")
+        run_pragma(connection, f"busy_timeout = {connection.info[_PATIENCE_MS]}")
     return not is_blocked
 
 
@@ -194,6 +204,7 @@ def data_version(connection: Connection) -> int:
 __all__ = [
     "APPLICATION_ID",
     "SAFE",
+    "THREAD_PATIENCE_MS",
     "WRITE_AHEAD",
     "Role",
     "connect",

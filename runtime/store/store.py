@@ -162,7 +162,7 @@ class SqliteStore:
 
     async def _retry(self, lane: Lane, work: Callable[[Connection], T]) -> T:
         """Run work, again after a pause where another process is in the way; database errors become the port's."""
-        deadline = anyio.current_time() + self._options.busy_limit_s
+        began = anyio.current_time()
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -170,14 +170,16 @@ class SqliteStore:
             except DATABASE_ERRORS as error:
                 if not is_busy(error):
                     raise store_error(error, self._path) from error
-            if anyio.current_time() >= deadline:
+            waited_s = anyio.current_time() - began
+            if waited_s >= self._options.busy_limit_s:
                 raise StoreBusy(
                     f"other processes held the store {self._path} for {self._options.busy_limit_s:g} s; try again"
                 )
-            # Jitter, so that many processes do not come back in step (N-STO-02).
+            # Jitter, so that many processes do not come back in step. Who has waited long comes back sooner than who
+            # has not, so that among many none is left waiting for good (N-STO-02).
             await anyio.sleep(pause_s * random.uniform(0.5, 1.5))
             self._check_open()
-            pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+            pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S / (1.0 + waited_s))
 
     async def _tidy(self, *, has_pruned: bool) -> None:
         """Keep the files small; nothing that was answered depends on it."""

@@ -213,4 +213,4 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestHistory.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)

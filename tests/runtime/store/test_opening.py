@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 
 from conveyor.actors.port_errors import StoreBusy, StoreDamaged, StoreUnusable
@@ -18,7 +19,7 @@ from conveyor.runtime.store.schema import HEAD_VERSION
 from conveyor.runtime.store.sqlite import APPLICATION_ID
 from tests.support.stores import pending, run_files, write
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 INLINE = StoreOptions(adapter=StoreAdapter.INLINE, busy_limit_s=0.2)
 
@@ -50,6 +51,7 @@ class TestForeignFiles:
     """Another program's data is recognised and left exactly as it was."""
 
     @pytest.mark.parametrize("what", ["database", "empty database", "text", "nothing", "old events"])
+    @pytest.mark.anyio
     async def test_it_is_refused_untouched(self, tmp_path: Path, what: str) -> None:
         """Databases of others, also without any table, files that are none, and empty files."""
         path = tmp_path / "store.sqlite3"
@@ -68,6 +70,7 @@ class TestForeignFiles:
         assert str(path) in str(refused.value)
         assert picture(tmp_path) == before
 
+    @pytest.mark.anyio
     async def test_a_directory_is_refused(self, tmp_path: Path) -> None:
         """With its path in the message."""
         (tmp_path / "store").mkdir()
@@ -75,6 +78,7 @@ class TestForeignFiles:
             await open_store(tmp_path / "store", INLINE)
         assert list((tmp_path / "store").iterdir()) == []
 
+    @pytest.mark.anyio
     async def test_a_file_in_place_of_the_directory(self, tmp_path: Path) -> None:
         """A path below a file names that file."""
         (tmp_path / "file").write_text("x")
@@ -82,6 +86,7 @@ class TestForeignFiles:
             await open_store(tmp_path / "file" / "sub" / "store.sqlite3", INLINE)
 
     @pytest.mark.parametrize("is_in_use", [False, True], ids=["closed", "in use"])
+    @pytest.mark.anyio
     async def test_a_newer_store_is_refused_untouched(self, tmp_path: Path, is_in_use: bool) -> None:
         """It names both versions, and changes nothing."""
         path = tmp_path / "store.sqlite3"
@@ -105,6 +110,7 @@ class TestForeignFiles:
 class TestDamage:
     """A store that cannot be read is left as it is."""
 
+    @pytest.mark.anyio
     async def test_a_cut_file_is_reported(self, tmp_path: Path) -> None:
         """Half of the database is gone: typed, with advice, and not a byte changes."""
         path = tmp_path / "store.sqlite3"
@@ -116,6 +122,7 @@ class TestDamage:
             await open_store(path, INLINE)
         assert picture(tmp_path) == before
 
+    @pytest.mark.anyio
     async def test_damage_found_later_is_typed(self, tmp_path: Path) -> None:
         """A broken page that only a query meets raises StoreDamaged there; the store can still be closed."""
         path = tmp_path / "store.sqlite3"
@@ -134,6 +141,7 @@ class TestDamage:
 class TestPlacesAndModes:
     """Where a store may be, and who may read it."""
 
+    @pytest.mark.anyio
     async def test_everything_made_is_private(self, tmp_path: Path) -> None:
         """W26: directories 0700, database and side files 0600, whatever the umask."""
         old = os.umask(0)
@@ -148,17 +156,20 @@ class TestPlacesAndModes:
         assert {"store.sqlite3", "store.sqlite3-wal", "store.sqlite3-shm"} < modes.keys()
         assert stat.S_IMODE(path.parent.stat().st_mode) == stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o700
 
+    @pytest.mark.anyio
     async def test_only_the_lock_file_stays_beside_it(self, tmp_path: Path) -> None:
         """W50: after closing there are the database and its lock, inside the store's directory."""
         await make(tmp_path / "store.sqlite3")
         assert sorted(path.name for path in tmp_path.iterdir()) == [".store.sqlite3.lock", "store.sqlite3"]
 
+    @pytest.mark.anyio
     async def test_what_a_killed_process_left_is_cleared_away(self, tmp_path: Path) -> None:
         """A half-made database is never at the store's own name, and is deleted by the next who makes one."""
         (tmp_path / ".store.sqlite3.new-0123").write_bytes(b"half")
         await make(tmp_path / "store.sqlite3")
         assert not list(tmp_path.glob("*new*"))
 
+    @pytest.mark.anyio
     async def test_a_directory_that_others_may_write_is_refused(self, tmp_path: Path) -> None:
         """N-SEC-02: with the mode and the command that mends it; nothing is created."""
         shared = tmp_path / "shared"
@@ -168,6 +179,7 @@ class TestPlacesAndModes:
             await open_store(shared / "store.sqlite3", INLINE)
         assert list(shared.iterdir()) == []
 
+    @pytest.mark.anyio
     async def test_a_file_that_others_may_write_is_refused(self, tmp_path: Path) -> None:
         """N-SEC-02: its content cannot be trusted."""
         path = tmp_path / "store.sqlite3"
@@ -176,6 +188,7 @@ class TestPlacesAndModes:
         with pytest.raises(StoreUnusable, match=r"mode 0620.*chmod 600"):
             await open_store(path, INLINE)
 
+    @pytest.mark.anyio
     async def test_reading_is_taken_from_others(self, tmp_path: Path) -> None:
         """W26: a copy or restore that made it readable for all is put right."""
         path = tmp_path / "store.sqlite3"
@@ -186,6 +199,7 @@ class TestPlacesAndModes:
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
     @pytest.mark.parametrize("what", ["directory", "file"])
+    @pytest.mark.anyio
     async def test_another_users_place_is_refused(self, tmp_path: Path, what: str) -> None:
         """N-SEC-02: the owner is checked before anything is read."""
         path = tmp_path / "store.sqlite3"
@@ -196,12 +210,12 @@ class TestPlacesAndModes:
         os.chown(tmp_path, 0, 0)
 
     @pytest.mark.parametrize(("name", "mode"), [("store.sqlite3", 0o400), (".", 0o500)])
-    async def test_a_read_only_store_is_refused(self, tmp_path: Path, name: str, mode: int) -> None:
+    def test_a_read_only_store_is_refused(self, tmp_path: Path, name: str, mode: int) -> None:
         """A file or directory without the right to write is refused with advice, by an ordinary user."""
         place = tmp_path / "place"
         place.mkdir(mode=0o700)
         path = place / "store.sqlite3"
-        await make(path)
+        anyio.run(make, path)
         if os.geteuid() == 0:
             for one in (place, *place.iterdir()):
                 os.chown(one, 12345, 12345)
@@ -223,6 +237,7 @@ class TestPlacesAndModes:
         assert "cannot be written" in done.stdout
         assert "make it writable" in done.stdout
 
+    @pytest.mark.anyio
     async def test_links_are_followed_to_the_real_place(self, tmp_path: Path) -> None:
         """Through a link the same store is opened, and its lock lies beside the real file."""
         real = tmp_path / "real"
@@ -233,6 +248,7 @@ class TestPlacesAndModes:
             assert len((await pending(store)).paths) == 1
         assert (real / ".store.sqlite3.lock").exists()
 
+    @pytest.mark.anyio
     async def test_odd_names_are_taken_literally(self, tmp_path: Path) -> None:
         """Spaces, question marks, percent and hash signs in a path mean nothing to SQLite."""
         for name in ("a b?mode=memory", "50%20#1", "é"):
@@ -243,6 +259,7 @@ class TestPlacesAndModes:
 class TestNetworkFilesystems:
     """N-STO-01: a probe decides; a stand-in for it does here."""
 
+    @pytest.mark.anyio
     async def test_it_is_refused_with_advice_where_asked(self, tmp_path: Path) -> None:
         """Before anything is made there."""
         options = StoreOptions(
@@ -252,6 +269,7 @@ class TestNetworkFilesystems:
             await open_store(tmp_path / "new" / "store.sqlite3", options)
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.anyio
     async def test_otherwise_it_runs_in_the_safe_mode(self, tmp_path: Path) -> None:
         """A rollback journal, every sync there is, and no shared memory file."""
         path = tmp_path / "store.sqlite3"
@@ -264,6 +282,7 @@ class TestNetworkFilesystems:
         connection.close()
         await make(path)
 
+    @pytest.mark.anyio
     async def test_a_store_moved_there_leaves_write_ahead_mode(self, tmp_path: Path) -> None:
         """Opened on a network filesystem for the first time it is converted; while others use it, that waits."""
         path = tmp_path / "store.sqlite3"
@@ -277,6 +296,7 @@ class TestNetworkFilesystems:
             assert len((await pending(store)).paths) == 2
             assert not Path(f"{path}-wal").exists()
 
+    @pytest.mark.anyio
     async def test_many_write_in_the_safe_mode(self, tmp_path: Path) -> None:
         """Readers and writers of several connections get by without an error."""
         path = tmp_path / "store.sqlite3"
@@ -288,6 +308,7 @@ class TestNetworkFilesystems:
                     assert len((await pending(store)).paths) == number + 1
 
 
+@pytest.mark.anyio
 async def test_our_databases_carry_our_mark(tmp_path: Path) -> None:
     """The application id is in the header's bytes 68 to 71, where `file` and other programs look."""
     path = tmp_path / "store.sqlite3"

@@ -11,9 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import anyio
 import pytest
 
 from conveyor.actors.port_errors import UsedAfterFork
+from conveyor.actors.store_operations import StoreStatus
 from conveyor.runtime.store import StoreAdapter, StoreOptions, open_store
 from tests.support.stores import NOW, run_files, totals, write
 
@@ -35,7 +37,7 @@ def run_program(program: str, *arguments: object) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=110,
+        timeout=200,
         check=False,
     )
 
@@ -50,7 +52,7 @@ from tests.support.stores import run_files, write
 path, processes, backend, adapter = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], StoreAdapter(sys.argv[4])
 
 async def produce(number, at=path):
-    async with await open_store(at, StoreOptions(adapter=adapter, busy_limit_s=90.0)) as store:
+    async with await open_store(at, StoreOptions(adapter=adapter, warn=lambda kind, detail: None)) as store:
         for item in range(20):
             await write(store, run_files({f"{number}/{item}": b"%d %d" % (number, item)}, run_id=f"r{number}"))
 
@@ -76,9 +78,10 @@ print("failed", len(failed))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("processes", "backend", "adapter"),
-    [(128, "asyncio", "thread"), (16, "asyncio", "aiosqlite"), (16, "trio", "auto")],
+    [(128, "asyncio", "thread"), (8, "asyncio", "aiosqlite"), (8, "trio", "auto")],
 )
 def test_many_processes_open_one_store_in_the_same_second(
     tmp_path: Path, processes: int, backend: str, adapter: str
@@ -112,10 +115,8 @@ anyio.run(main)
 
 
 @pytest.mark.slow
-@pytest.mark.anyio
-@pytest.mark.real_time
 @pytest.mark.parametrize("adapter", [StoreAdapter.THREAD, StoreAdapter.AIOSQLITE])
-async def test_everything_answered_outlives_kill_9(tmp_path: Path, adapter: StoreAdapter) -> None:
+def test_everything_answered_outlives_kill_9(tmp_path: Path, adapter: StoreAdapter) -> None:
     """N-STO-08: killed in the middle of writes; what was answered is there, whole, and the file is sound."""
     path = tmp_path / "store.sqlite3"
     process = subprocess.Popen(
@@ -127,10 +128,14 @@ async def test_everything_answered_outlives_kill_9(tmp_path: Path, adapter: Stor
     rest, _ = process.communicate()
     answered += [int(line) for line in rest.split("\n")[:-1]]
     assert process.returncode == -signal.SIGKILL
-    async with await open_store(path, StoreOptions(adapter=StoreAdapter.INLINE)) as store:
-        status = await totals(store)
-        assert answered[-1] <= status.superseded + 1 <= answered[-1] + 1
-        assert status.waiting == status.superseded + 2
+
+    async def look() -> StoreStatus:
+        async with await open_store(path, StoreOptions(adapter=StoreAdapter.INLINE)) as store:
+            return await totals(store)
+
+    status = anyio.run(look)
+    assert answered[-1] <= status.superseded + 1 <= answered[-1] + 1
+    assert status.waiting == status.superseded + 2
     assert integrity(path) == [("ok",)]
 
 
