@@ -77,22 +77,25 @@ class BundleBay:
         return self._ready_since_unix_s if self._ready else None
 
     async def claim(self, lease: Lease) -> None:
-        """Claim one bundle and begin to prepare it; one claimed after a shutdown began is given back (section 6).
+        """Claim the bundles that are due, as many as there is room for, and begin to prepare them.
+
+        The gate is asked before each claim and after it: one claimed after a shutdown began is given back (section 6).
 
         Raises:
             LeaseLost: the lease is gone.
         """
         world = self._world
-        work = await world.ledger.write(ClaimBundle(lease, now_unix_s=world.clock.unix_s()))
-        if work is None:
-            return
-        if world.gate.is_stopping:
-            await world.ledger.write(ReleaseBundle(work.handover_id, lease))
-            return
-        # Before its task runs for the first time: it needs the lease from now on.
-        self._uploads[work.handover_id] = anyio.CancelScope()
-        world.in_flight.enter(self._repository)
-        self._context.start_task(self._prepare, work, lease, name=f"bundle {work.handover_id}")
+        while self.has_room and not world.gate.is_stopping:
+            work = await world.ledger.write(ClaimBundle(lease, now_unix_s=world.clock.unix_s()))
+            if work is None:
+                return
+            if world.gate.is_stopping:
+                await world.ledger.write(ReleaseBundle(work.handover_id, lease))
+                return
+            # Before its task runs for the first time: it needs the lease from now on.
+            self._uploads[work.handover_id] = anyio.CancelScope()
+            world.in_flight.enter(self._repository)
+            self._context.start_task(self._prepare, work, lease, name=f"bundle {work.handover_id}")
 
     async def commit(self, lease: Lease) -> CommitResult:
         """Commit the bundles that are ready, as many as one commit may carry. Those that are not settled stay ready.

@@ -227,10 +227,11 @@ class RepositoryActor(Behaviour[RepositoryMessage]):
             return
         if self._idle_since is None:
             self._idle_since = now
-        if now - self._idle_since >= self._world.limits.idle_s:
+        ends_at = self._idle_since + self._world.limits.idle_s
+        if now >= ends_at:
             self._context.passivate()
         else:
-            self._context.wake_at(self._idle_since + self._world.limits.idle_s)
+            self._context.wake_at(ends_at)
 
     # --- commits ---
 

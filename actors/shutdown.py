@@ -32,7 +32,8 @@ class ShutdownPhase(StrEnum):
     FINAL_COMMIT = "final_commit"
     """Every repository with pending run files commits them, concurrently, whatever their due time and spacing."""
     UPLOADS_IN_FLIGHT = "uploads_in_flight"
-    """Uploads that had passed their last check get until the deadline."""
+    """Uploads that had passed their last check get until the deadline. A repository without any commits again what its
+    final commit could not, so that none waits for the uploads of another (finding W36)."""
     SECOND_FINAL_COMMIT = "second_final_commit"
     """Once more, for each repository that still has pending run files."""
     RELEASE_LEASES = "release_leases"
@@ -122,7 +123,7 @@ class DeliveryShutdown:
         intake_until = began + within_s * INTAKE_SHARE
         await self._phase(ShutdownPhase.CLOSE_INTAKE, intake_until, self.drain_intake)
         await self._phase(ShutdownPhase.FINAL_COMMIT, deadline, self._commit_all, deadline)
-        await self._phase(ShutdownPhase.UPLOADS_IN_FLIGHT, deadline, self.in_flight.wait_none)
+        await self._phase(ShutdownPhase.UPLOADS_IN_FLIGHT, deadline, self._wait_uploads, deadline)
         await self._phase(ShutdownPhase.SECOND_FINAL_COMMIT, deadline, self._commit_all, deadline)
         unfinished = self.in_flight.repositories
         left: list[str] = []
@@ -143,19 +144,35 @@ class DeliveryShutdown:
         self, phase: ShutdownPhase, deadline: float, step: Callable[..., Awaitable[None]], *args: object
     ) -> None:
         began = anyio.current_time()
+        if began >= deadline:
+            # The phases before took all the time, and say so.
+            self.phases.append(PhaseReport(phase, 0.0, overran=False))
+            return
         with anyio.CancelScope(deadline=deadline) as scope:
             await step(*args)
         self.phases.append(PhaseReport(phase, anyio.current_time() - began, overran=scope.cancelled_caught))
 
-    async def _commit_all(self, deadline: float) -> None:
-        """Final commits of every repository with open work, concurrently; a slow one holds up none of the others."""
+    async def _wait_uploads(self, deadline: float) -> None:
+        async with anyio.create_task_group() as tasks:
+            for repository in await self._open_repositories():
+                tasks.start_soon(self._commit_after_uploads, repository, deadline)
+            await self.in_flight.wait_none()
+
+    async def _commit_after_uploads(self, repository: str, deadline: float) -> None:
+        await self.in_flight.wait_none_of(repository)
+        await self._commit_one(repository, deadline)
+
+    async def _open_repositories(self) -> tuple[str, ...]:
         try:
-            repositories = await self.store.query(ListOpenRepositories())
+            return await self.store.query(ListOpenRepositories())
         except StoreError:
             # It cannot say who has work; the phases that give things back follow all the same.
-            return
+            return ()
+
+    async def _commit_all(self, deadline: float) -> None:
+        """Final commits of every repository with open work, concurrently; a slow one holds up none of the others."""
         async with anyio.create_task_group() as tasks:
-            for repository in repositories:
+            for repository in await self._open_repositories():
                 tasks.start_soon(self._commit_one, repository, deadline)
 
     async def _commit_one(self, repository: str, deadline: float) -> None:

@@ -38,7 +38,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._by_repository: Counter[str] = Counter()
-        self._none = anyio.Event()
+        self._ended = anyio.Event()
 
     def enter(self, repository: str) -> None:
         """Something of the repository has begun."""
@@ -46,14 +46,13 @@ class InFlight:
 
     def leave(self, repository: str) -> None:
         """Something of the repository has ended, in whatever way. Raises RuntimeError if nothing is under way."""
-        if not self._by_repository[repository]:
+        if repository not in self._by_repository:
             raise RuntimeError(f"more of {repository!r} has ended than had begun: each `enter` is left once")
         self._by_repository[repository] -= 1
         if self._by_repository[repository] <= 0:
             del self._by_repository[repository]
-        if not self._by_repository:
-            self._none.set()
-            self._none = anyio.Event()
+            self._ended.set()
+            self._ended = anyio.Event()
 
     @property
     def repositories(self) -> tuple[str, ...]:
@@ -63,7 +62,12 @@ class InFlight:
     async def wait_none(self) -> None:
         """Wait until nothing is under way."""
         while self._by_repository:
-            await self._none.wait()
+            await self._ended.wait()
+
+    async def wait_none_of(self, repository: str) -> None:
+        """Wait until nothing of this repository is under way."""
+        while repository in self._by_repository:
+            await self._ended.wait()
 
 
 ANY_REPOSITORY = ""

@@ -116,7 +116,7 @@ async def test_a_delayed_first_version_never_outlives_the_second_across_a_restar
 
 async def test_an_outcome_that_stays_unknown_keeps_the_attempt_and_is_settled_later() -> None:
     """Section 12: bounded by time, then reported; unknown is not failed, and nothing else is sent meanwhile."""
-    async with open_rig() as rig, rig.conveyor() as conveyor:
+    async with open_rig() as rig, rig.conveyor(probe_interval_s=60) as conveyor:
         rig.hub.fault(Fault(HubCall.COMMIT, FaultEffect.LOSE_ANSWER))
         rig.hub.fault(Fault(HubCall.RECENT_COMMITS, FaultEffect.REFUSE, times=None, outcome=DOWN))
         ticket = await rig.hand_over(conveyor, {"state.json": b"1"})
@@ -225,7 +225,7 @@ async def test_no_mixture_of_lost_answers_ever_lands_a_version_twice() -> None:
         FaultEffect.STALL,
         FaultEffect.NONE,
     ]
-    async with open_rig() as rig, rig.conveyor() as conveyor:
+    async with open_rig() as rig, rig.conveyor(probe_interval_s=60) as conveyor:
         for number in range(120):
             effect = effects[(number * 7 + number // 6) % len(effects)]
             rig.hub.fault(Fault(HubCall.COMMIT, effect, skip=number, late_s=float(number % 23)))

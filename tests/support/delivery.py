@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,11 +15,20 @@ import anyio
 import pytest
 
 from conveyor.actors.ports import Failed, Hub
-from conveyor.actors.store_operations import Query, ReadAgenda, ReadStatus, RecordBundle, StoreStatus, Write
+from conveyor.actors.store_operations import (
+    Query,
+    ReadAgenda,
+    ReadBundleReceipt,
+    ReadStatus,
+    RecordBundle,
+    StoreStatus,
+    Write,
+)
 from conveyor.protocol.bundle_copy import files_to_copy
 from conveyor.protocol.digests import digest_bytes
 from conveyor.protocol.handover_id import bundle_id
 from conveyor.protocol.lease import LeaseHeld
+from conveyor.protocol.receipts import BundleReceipt
 from conveyor.protocol.requests import BundleFile, RunFile, StageDatasetBundle, StageRunFiles, check_bundle
 from conveyor.protocol.work import RepositoryAgenda
 from conveyor.runtime.adapters.assembly import Adapters
@@ -244,6 +254,19 @@ class Rig:
     async def _read(self, local_path: str) -> bytes:
         return await self.files.sample(local_path, 1 << 40)
 
+    async def conveyor_receipt(self, handover_id: str) -> BundleReceipt:
+        """A bundle's receipt, from the store itself."""
+        receipt = await self.store.query(ReadBundleReceipt(handover_id))
+        assert receipt is not None
+        return receipt
+
+    async def copy(self) -> Rig:
+        """A copy of the store as it is now, before the same Hub; whoever takes it closes its store."""
+        store = await open_memory_store()
+        _driver(self.store).backup(_driver(store))
+        store._store_id = self.store.store_id
+        return Rig(Database(store), self.hub, self.files, self.clock, self.guard)
+
     def landed(self, repository: str = REPOSITORY) -> list[LandedCommit]:
         """Our commits, after a check that no version of a path landed twice."""
         commits = self.hub.landed(repository)
@@ -260,6 +283,13 @@ def assert_landed_once(commits: Sequence[LandedCommit]) -> None:
         for path, file in commit.changed.items():
             assert last.get((commit.repository, path)) != file.content, f"{path} landed twice with the same bytes"
             last[commit.repository, path] = file.content
+
+
+def _driver(store: InlineSqliteStore) -> sqlite3.Connection:
+    writer: Any = store._writer
+    connection = writer._connection.connection.driver_connection
+    assert isinstance(connection, sqlite3.Connection)
+    return connection
 
 
 def on_one_loop(name: str) -> pytest.MarkDecorator:
