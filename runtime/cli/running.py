@@ -21,6 +21,7 @@ from ..exit_codes import ExitCode
 from ..setting_spec import SettingsError
 from ..settings import Settings
 from ..sweep.hub_process import LocalHubFailed
+from ..sweep.run import NoWriteAccess
 from ..sweep.verify import ReadBackFailed
 from .output import tell
 
@@ -150,7 +151,7 @@ async def _watch_signals(stop: StopRequest, scope: anyio.CancelScope) -> None:
 
 
 def _code_of(error: BaseException) -> ExitCode:
-    if isinstance(error, (BadUse, SettingsError, LocalHubFailed)):
+    if isinstance(error, (BadUse, SettingsError, LocalHubFailed, NoWriteAccess)):
         return ExitCode.BAD_USE
     if isinstance(error, StoreError):
         return ExitCode.STORE_UNUSABLE

@@ -68,11 +68,11 @@ def sweep(
 def _show_title(output: Output, plan: SweepPlan, job: Sweep) -> None:
     where = "a local Hub" if job.is_local else "the Hub"
     output.say(
-        f"Sweep: {plan.jobs} jobs deliver to {amount(len(plan.repositories), 'repository', 'repositories')} of {where}"
+        f"Sweep: {amount(plan.jobs, 'job')} delivering to {amount(len(plan.repositories), 'repository', 'repositories')} of {where}"
     )
     output.say(
-        f"  each rewrites and hands over {amount(plan.files, 'file')} {plan.rewrites} times, "
-        f"then a bundle of 4 files with {human_bytes(plan.bundle_bytes)}"
+        f"  each hands {amount(plan.files, 'file')} over {plan.rewrites} times, rewriting them, "
+        f"then a bundle with {human_bytes(plan.bundle_bytes)}"
     )
     output.say(f"  everything is in {job.directory}")
     output.say(f"  interrupted, {_continue_with(job)}")

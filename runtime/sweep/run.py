@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import anyio
 import anyio.to_thread
 
+from ...protocol.errors import ConveyorError
 from ..adapters.assembly import open_adapters
 from ..adapters.hub_credentials import HubCredentials
 from ..app import Conveyor, open_conveyor
@@ -20,7 +22,7 @@ from .hub_process import local_hub_process
 from .plan import SweepPlan
 from .producers import Producers, SweepTally
 from .report import SweepReport, count_requests, figures_of_log, is_verified, percentile
-from .verify import verify
+from .verify import Verification, verify
 
 LOCAL_TOKEN = "hf_local"  # noqa: S105 - the local Hub takes any token of this form
 PROGRESS_EVERY_S = 0.5
@@ -36,6 +38,12 @@ class SweepProgress:
     status: Status | None = None
     verified_files: int = 0
     elapsed_s: float = 0.0
+
+
+class NoWriteAccess(ConveyorError):
+    """The Hub would take nothing; nothing was handed over."""
+
+    code: ClassVar[str] = "NO_WRITE_ACCESS"
 
 
 OnProgress = Callable[[SweepProgress], None]
@@ -73,7 +81,7 @@ class Sweep:
         """Run it to its verdict.
 
         Raises:
-            ConveyorError: the store, the local Hub or a setting cannot be used.
+            ConveyorError: the store, the local Hub or a setting cannot be used; or there is no write access.
         """
         await anyio.to_thread.run_sync(lambda: self.directory.mkdir(parents=True, exist_ok=True))
         async with self._endpoint() as endpoint:
@@ -90,6 +98,8 @@ class Sweep:
                     stage = "produce" if tally.jobs_done < self.plan.jobs else "deliver"
                     on_progress(SweepProgress(stage, tally, status, elapsed_s=anyio.current_time() - began))
 
+                if not self.is_local:
+                    await self._check_access(conveyor)
                 producers = Producers(self.plan, conveyor, self.directory, tally)
                 await self._watched(conveyor, tell, producers.run)
                 produced = anyio.current_time()
@@ -97,24 +107,7 @@ class Sweep:
                 on_progress(SweepProgress("stop", tally, elapsed_s=anyio.current_time() - began))
                 shutdown = await conveyor.aclose()
             delivered = anyio.current_time()
-            verified_files = 0
-
-            def on_file() -> None:
-                nonlocal verified_files
-                verified_files += 1
-                progress = SweepProgress("verify", tally, verified_files=verified_files, elapsed_s=delivered - began)
-                on_progress(progress)
-
-            token = await credentials.find()
-            verification = await anyio.to_thread.run_sync(
-                lambda: verify(
-                    tally.expected,
-                    endpoint=endpoint,
-                    token=token,
-                    cache=self.directory / "read-back",
-                    on_file=on_file,
-                )
-            )
+            verification = await self._read_back(endpoint, await credentials.find(), tally, on_progress)
         figures = figures_of_log(self.hub_root, settings.commit_spacing_s, shutdown.commits) if self.is_local else ()
         left = sum(row.files + row.entries + row.bundles for row in shutdown.left_over)
         return SweepReport(
@@ -139,6 +132,46 @@ class Sweep:
             verify_s=anyio.current_time() - delivered,
             directory=str(self.directory),
         )
+
+    async def _check_access(self, conveyor: Conveyor) -> None:
+        for repository in self.plan.repositories:
+            access = await conveyor.check_write_access(repository)
+            if access.credential == "missing":
+                raise NoWriteAccess("a sweep on the Hub needs a token: set HF_TOKEN or run `hf auth login`")
+            if not access.can_write:
+                why = f" ({access.error_type})" if access.error_type else ""
+                raise NoWriteAccess(
+                    f"the token may not write to {repository}, or there is no such dataset repository{why}; "
+                    "create it, or use a token with write rights"
+                )
+
+    async def _read_back(
+        self, endpoint: str, token: str | None, tally: SweepTally, on_progress: OnProgress
+    ) -> Verification:
+        """Read everything back in threads, telling the progress twice a second."""
+        began = anyio.current_time()
+        read: list[None] = []  # appending is one step for every thread
+
+        async def watch() -> None:
+            while True:
+                progress = SweepProgress("verify", tally, verified_files=len(read))
+                on_progress(replace(progress, elapsed_s=anyio.current_time() - began))
+                await anyio.sleep(PROGRESS_EVERY_S)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            verification = await anyio.to_thread.run_sync(
+                lambda: verify(
+                    tally.expected,
+                    endpoint=endpoint,
+                    token=token,
+                    cache=self.directory / "read-back",
+                    on_file=lambda: read.append(None),
+                )
+            )
+            tasks.cancel_scope.cancel("everything is read back")
+        on_progress(SweepProgress("verify", tally, verified_files=len(read)))
+        return verification
 
     @asynccontextmanager
     async def _endpoint(self) -> AsyncIterator[str]:
@@ -166,4 +199,4 @@ class Sweep:
             tasks.cancel_scope.cancel("the stage is done")
 
 
-__all__ = ["LOCAL_TOKEN", "Sweep", "SweepProgress"]
+__all__ = ["LOCAL_TOKEN", "NoWriteAccess", "Sweep", "SweepProgress"]

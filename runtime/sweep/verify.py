@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...protocol.errors import ConveyorError
 
@@ -61,13 +63,29 @@ def verify(
         ReadBackFailed: the Hub could not be read.
     """
     try:
-        return _verify(expected, endpoint, token, cache, on_file)
+        with _without_bars():
+            return _verify(expected, endpoint, token, cache, on_file)
     except Exception as error:
         # Whatever the client library raised: its text may hold addresses with credentials, its kind does not.
         raise ReadBackFailed(
             f"the repositories at {endpoint} could not be read back: {type(error).__name__}; what was handed over is "
             "delivered or kept in the store. Next step: read them back later, or run the sweep again"
         ) from error
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """The client library draws a bar for each file on a terminal; hundreds of them cost more than the reading."""
+    # By name: the library lists these in its documentation, but not for type checkers.
+    utils: Any = importlib.import_module("huggingface_hub.utils")
+    if utils.are_progress_bars_disabled():
+        yield
+        return
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()
 
 
 def _verify(

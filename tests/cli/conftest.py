@@ -70,14 +70,18 @@ class Desk:
         return self.env if token is None else self.env | {"HF_TOKEN": token}
 
     def run(self, command: str, *arguments: object, token: str | None = WRITER, **more: str) -> Finished:
-        """Run a command on this store and Hub, in this process: its start is most of what a small one costs."""
+        """Run a command on this store and Hub."""
+        return self.run_plain(command, *arguments, "--store", self.store, token=token, **more)
+
+    def run_plain(self, command: str, *arguments: object, token: str | None = WRITER, **more: str) -> Finished:
+        """Run a command on this Hub, in this process: its start is most of what a small one costs."""
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             for name in set(os.environ) - set(self.env):
                 patch.delenv(name)
             for name, value in (self.environment(token) | more).items():
                 patch.setenv(name, value)
-            code = run([command, *map(str, arguments), "--store", str(self.store)])
+            code = run([command, *map(str, arguments)])
         return Finished(code, out.getvalue(), err.getvalue())
 
     def deliver(self, path: Path, *more: object, token: str | None = WRITER, run_id: str = "run-1") -> Finished:

@@ -186,3 +186,16 @@ def test_a_local_hub_needs_no_token_and_no_server(desk: Desk, tmp_path: Path) ->
     assert done.code == 0, done.err
     records = [json.loads(line) for line in (place / "commits.jsonl").read_text().splitlines()]
     assert [record["repo"] for record in records if record.get("origin") == "client"] == [desk.repository]
+
+
+def test_a_sweep_on_a_hub_wants_write_access(desk: Desk) -> None:
+    """Without a token, or with one that may only read, it ends with status 2 before anything is handed over."""
+    for token, expected in ((None, "needs a token"), (READER, "the token may not write to")):
+        place = desk.root / expected.replace(" ", "-")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(desk.root)
+            done = desk.run_plain("sweep", "--jobs", 1, "--to", desk.repository, "--directory", place, token=token)
+        assert done.code == ExitCode.BAD_USE, done
+        assert expected in done.err
+        assert not (place / "expected.jsonl").exists()
+    assert desk.hub.commits(desk.repository) == []
