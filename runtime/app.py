@@ -16,20 +16,14 @@ from ..actors.errors import ActorCrashed, ActorStopped, AskTimeout, SupervisorSt
 from ..actors.intake import HandOverBundle, HandOverRunFiles, Stopping
 from ..actors.port_errors import StoreError, UsedAfterFork
 from ..actors.read_back import read_back_run_files
-from ..actors.shutdown import LeftOver, PhaseReport, ShutdownPhase, ShutdownReport
+from ..actors.shutdown import PhaseReport, ShutdownPhase, ShutdownReport
 from ..actors.stop_gate import ANY_REPOSITORY
 from ..actors.store_operations import ReadBundleReceipt, ReadRunReceipt
 from ..protocol.errors import ConveyorError
-from ..protocol.receipts import (
-    BundleReceipt,
-    BundleStatus,
-    ReadBack,
-    RunFilesReceipt,
-    RunFilesStatus,
-    WriteAccess,
-)
+from ..protocol.receipts import BundleReceipt, ReadBack, RunFilesReceipt, WriteAccess
 from ..protocol.requests import HandOverRefused, StageDatasetBundle, StageRunFiles
 from .adapters.assembly import Adapters
+from .answers import left_over, refused_bundle, refused_run_files, unavailable_bundle, unavailable_run_files
 from .life import ConveyorNotClosed, Life
 from .resuming import flush_everything, resume_repositories
 from .settings import Settings
@@ -136,7 +130,7 @@ class Conveyor:
         # A store that cannot say what is left has not closed as it should.
         has_closed = in_time and stored is not None
         closed = PhaseReport(ShutdownPhase.CLOSE_STORE, anyio.current_time() - began, overran=not has_closed)
-        left, parked = ((), 0) if stored is None else (_left_over(stored), stored.parked)
+        left, parked = ((), 0) if stored is None else (left_over(stored), stored.parked)
         return replace(report, phases=(*report.phases, closed), left_over=left, parked=parked)
 
     # --- hand-overs ---
@@ -159,20 +153,9 @@ class Conveyor:
         try:
             taken = await tree.intake.ask(HandOverRunFiles(request), within_s=within_s)
         except HandOverRefused as error:
-            receipt = RunFilesReceipt(
-                status=RunFilesStatus.REFUSED,
-                repository=_text(request.repository),
-                run_id=_text(request.run_id),
-                refusal_code=error.refusal_code,
-                message=str(error),
-            )
+            receipt = refused_run_files(request, error)
         except _LOCAL_TROUBLE as error:
-            receipt = RunFilesReceipt(
-                status=RunFilesStatus.UNAVAILABLE,
-                repository=_text(request.repository),
-                run_id=_text(request.run_id),
-                message=_unavailable(error),
-            )
+            receipt = unavailable_run_files(request, error)
         else:
             return RunFilesTicket(
                 taken.recorded.receipt,
@@ -199,20 +182,9 @@ class Conveyor:
         try:
             receipt = await tree.intake.ask(HandOverBundle(request), within_s=within_s)
         except HandOverRefused as error:
-            receipt = BundleReceipt(
-                handover_id="",
-                status=BundleStatus.REFUSED,
-                error_code=error.refusal_code,
-                repository=_text(request.repository),
-                message=str(error),
-            )
+            receipt = refused_bundle(request, error)
         except _LOCAL_TROUBLE as error:
-            receipt = BundleReceipt(
-                handover_id="",
-                status=BundleStatus.UNAVAILABLE,
-                repository=_text(request.repository),
-                message=_unavailable(error),
-            )
+            receipt = unavailable_bundle(request, error)
         return BundleTicket(receipt, store=tree.store, board=tree.board)
 
     # --- looking ---
@@ -387,29 +359,6 @@ def open_conveyor(settings: Settings | None = None, *, adapters: Adapters | None
     elif overrides:
         settings = replace(settings, **overrides)
     return Conveyor(settings, adapters)
-
-
-def _left_over(status: Status) -> tuple[LeftOver, ...]:
-    return tuple(
-        LeftOver(
-            repository=line.repository,
-            files=line.waiting_files,
-            entries=line.waiting_entries,
-            bundles=line.waiting_bundles,
-            size_bytes=line.waiting_bytes,
-            has_unknown_commit=line.has_unknown_commit,
-        )
-        for line in status.repositories
-        if line.is_waiting
-    )
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _unavailable(error: ConveyorError) -> str:
-    return f"not accepted ({error.code}): {error}; nothing is promised, hand it over again"
 
 
 __all__ = [

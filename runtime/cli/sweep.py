@@ -66,10 +66,8 @@ def sweep(
 
 
 def _show_title(output: Output, plan: SweepPlan, job: Sweep) -> None:
-    where = "a local Hub" if job.is_local else "the Hub"
-    output.say(
-        f"Sweep: {amount(plan.jobs, 'job')} delivering to {amount(len(plan.repositories), 'repository', 'repositories')} of {where}"
-    )
+    where = amount(len(plan.repositories), "repository", "repositories") + (" of a local Hub" if job.is_local else "")
+    output.say(f"Sweep: {amount(plan.jobs, 'job')} delivering to {where}")
     output.say(
         f"  each hands {amount(plan.files, 'file')} over {plan.rewrites} times, rewriting them, "
         f"then a bundle with {human_bytes(plan.bundle_bytes)}"
@@ -98,7 +96,7 @@ def _show_progress(output: Output, plan: SweepPlan, progress: SweepProgress) -> 
         total = sum(map(len, tally.expected.values()))
         output.progress("verify", progress.verified_files, total, "files read back")
         return
-    output.progress("produce", tally.jobs_done, plan.jobs, f"{tally.hand_overs} hand-overs")
+    output.progress("produce", tally.hand_overs, plan.jobs * (plan.rewrites + 1), "hand-overs")
     if progress.status is not None and progress.stage == "deliver":
         status = progress.status
         done = status.delivered + status.superseded
