@@ -27,7 +27,8 @@ and a misspelled variable are refused with a `SettingsError` before anything sta
 `64MiB` in files and variables. No setting holds a token: credentials come from `HF_TOKEN`, `HUGGINGFACE_TOKEN` or the
 saved login.
 
-Rules between settings: `commit_burst` is below `commits_per_hour`, which it is part of; `lease_renew_s` is at most a third of `lease_s`; `backoff_first_s` is at most `backoff_max_s`.
+Rules between settings: `commit_burst` is below `commits_per_hour`, which it is part of; `lease_renew_s` is at most a
+third of `lease_s`; `backoff_first_s` is at most `backoff_max_s`.
 
 | name | default | must be | decides |
 | --- | --- | --- | --- |
