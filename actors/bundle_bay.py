@@ -85,7 +85,7 @@ class BundleBay:
             LeaseLost: the lease is gone.
         """
         world = self._world
-        while self.has_room and not world.gate.is_stopping:
+        while self._may_claim():
             work = await world.ledger.write(ClaimBundle(lease, now_unix_s=world.clock.unix_s()))
             if work is None:
                 return
@@ -118,6 +118,9 @@ class BundleBay:
         for scope in self._uploads.values():
             scope.cancel("the lease was lost")
         self.forget(list(self._ready))
+
+    def _may_claim(self) -> bool:
+        return self.has_room and not self._world.gate.is_stopping
 
     def _forget_one(self, handover_id: str) -> None:
         if self._ready.pop(handover_id, None) is not None:
