@@ -72,11 +72,6 @@ class Settings:
         ),
         factory=default_store_path,
     )
-    journal_mode: str = choice(
-        "journal_mode",
-        ("auto", "wal", "safe"),
-        "SQLite's journal: wal, safe (rollback journal), or auto: wal on local filesystems, safe elsewhere",
-    )
     network_store: str = choice(
         "network_store",
         ("refuse", "safe"),

@@ -123,12 +123,26 @@ def explain(error: BaseException, *, as_json: bool) -> ExitCode:
 def set_up_logging(settings: Settings, *, is_quiet: bool) -> None:
     """Send the program's own warnings to standard error; only the standalone command does this (N-RUN-06)."""
     logger = logging.getLogger("conveyor")
-    if not logger.handlers:
-        stream = _CurrentStandardError()
-        stream.setFormatter(logging.Formatter("conveyor: %(message)s"))
-        logger.addHandler(stream)
+    stream = _CurrentStandardError()
+    stream.setFormatter(_JsonLines() if settings.log_format == "json" else logging.Formatter("conveyor: %(message)s"))
+    logger.handlers[:] = [stream]
     logger.setLevel(logging.ERROR if is_quiet and settings.log_level != "debug" else settings.log_level.upper())
     logger.propagate = False
+
+
+class _JsonLines(logging.Formatter):
+    """One object a line: time in seconds since the epoch, level, logger, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        line = {
+            "type": "log",
+            "unix_s": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        return msgspec.json.encode(line).decode()
 
 
 class _CurrentStandardError(logging.Handler):

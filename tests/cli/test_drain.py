@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+import pty
+import shutil
 import signal
 import sqlite3
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from conveyor.runtime.exit_codes import ExitCode
 from tests.cli.conftest import Desk
-from tests.support.command import conveyor, running
+from tests.support.command import COMMAND, conveyor, running
 
 pytestmark = pytest.mark.slow
 
@@ -195,14 +200,28 @@ def test_lines_are_calm_and_typed(desk: Desk) -> None:
     assert typed.err == ""
 
 
+def test_log_lines_may_be_json(desk: Desk) -> None:
+    """With `log_format=json` every warning on standard error is an object; progress for people is not among them."""
+    queue_up(desk)
+    more = (
+        "--within",
+        "0.5",
+        "--set",
+        "shutdown_s=1",
+        "--set",
+        "log_format=json",
+        "--json",
+        "--set",
+        "log_level=debug",
+    )
+    done = desk.run("drain", *more, HF_ENDPOINT=NOBODY)
+    lines = [json.loads(line) for line in done.err.splitlines()]
+    assert {"level", "logger", "message", "type", "unix_s"} == set(lines[0])
+    assert any(line["level"] == "warning" and "commit-failed" in line["message"] for line in lines)
+
+
 def test_a_terminal_shows_bars(desk: Desk) -> None:
     """On a terminal there are bars, taken away at the end; the result is plain text on standard output."""
-    import os
-    import pty
-    import subprocess
-
-    from tests.support.command import COMMAND
-
     queue_up(desk, 2)
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
@@ -235,8 +254,6 @@ def test_a_terminal_shows_bars(desk: Desk) -> None:
 
 def test_the_same_hand_over_twice_lands_once(desk: Desk) -> None:
     """A copied store delivers nothing a second time (N-HUB-15)."""
-    import shutil
-
     queue_up(desk)
     shutil.copytree(desk.store.parent, desk.root / "copy")
     assert desk.run("drain").code == 0
