@@ -27,6 +27,8 @@ class AgendaReader:
         self._repository = repository
         self._world = world
         self._ahead_s: float | None = None
+        self.last: RepositoryAgenda | None = None
+        """As it was read last."""
 
     async def read(self) -> RepositoryAgenda:
         """The agenda now.
@@ -49,7 +51,7 @@ class AgendaReader:
                 ClampTimes(repository=self._repository, now_unix_s=now, backoff_max_s=world.backoff.max_s)
             )
             agenda = await world.store.query(query)
-        self._ahead_s = ahead_s
+        self._ahead_s, self.last = ahead_s, agenda
         return agenda
 
 

@@ -128,7 +128,8 @@ class CycleNotes:
     async def _count_failure(self, outcome: Outcome, result: CommitResult) -> None:
         world = self._world
         now = world.clock.unix_s()
-        pause_s = world.backoff.pause_s((await self._agenda.read()).failures + 1)
+        failures = 0 if self._agenda.last is None else self._agenda.last.failures
+        pause_s = world.backoff.pause_s(failures + 1)
         if outcome.kind in (OutcomeKind.NEEDS_PERSON, OutcomeKind.REFUSED_REPOSITORY):
             pause_s = world.backoff.max_s
         retry_after_s = outcome.retry_after_s or 0.0
@@ -146,7 +147,7 @@ class CycleNotes:
         world = self._world
         world.warn.clear("commit-failed")
         _LOG.debug("committed to %s", self._repository)
-        if (await self._agenda.read()).paused_reason is not None:
+        if self._agenda.last is not None and self._agenda.last.paused_reason is not None:
             await world.ledger.write(PauseRepository(self._repository, None, now_unix_s=world.clock.unix_s()))
 
 

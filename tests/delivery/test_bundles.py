@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from conveyor.actors import delivery_world
 from conveyor.protocol.outcome import Outcome, OutcomeKind
 from conveyor.protocol.receipts import BundleStatus, DeliveryCode
 from conveyor.runtime.adapters.memory_hub_faults import Fault, FaultEffect, HubCall, moved, refused
@@ -263,21 +264,23 @@ async def test_a_hub_that_cannot_say_what_it_holds_postpones_the_bundle() -> Non
         assert receipt.attempts == 4
 
 
-async def test_copies_in_memory_are_bounded_over_all_bundles() -> None:
+async def test_copies_in_memory_are_bounded_over_all_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounded memory: copies that wait for their upload are not all read at once, however many bundles are claimed."""
-    async with open_rig(MemoryHubOptions(upload_bytes_per_s=32 * 1024 * 1024)) as rig, rig.conveyor() as conveyor:
-        size_bytes = 16 * 1024 * 1024
+    size_bytes = 100_000
+    monkeypatch.setattr(delivery_world, "UPLOADED_COPIES_BYTES", 5 * size_bytes + 10)
+    async with open_rig(MemoryHubOptions(upload_bytes_per_s=size_bytes)) as rig, rig.conveyor() as conveyor:
         rig.hub.credential = "missing"
         tickets = []
         for number in range(6):
             files = {f"o{part}.h5": bytes([number, part]) * (size_bytes // 2) for part in range(3)}
             repository = (REPOSITORY, OTHER)[number % 2]
-            tickets.append(await rig.hand_over_bundle(conveyor, rig.bundle(f"b{number}", files, repository=repository)))
+            request = rig.bundle(f"b{number}", files, repository=repository)
+            tickets.append(await rig.hand_over_bundle(conveyor, request))
         rig.hub.credential = "write"
         most = 0
-        for _ in range(40):
-            await anyio.sleep(0.25)
+        for _ in range(80):
+            await anyio.sleep(0.1)
             most = max(most, sum(call.end == "running" for call in rig.hub.calls_of(HubCall.UPLOAD)))
         for ticket in tickets:
             await ticket.wait_delivered(within_s=120)
-        assert 0 < most * size_bytes <= 128 * 1024 * 1024
+        assert most == 5

@@ -14,6 +14,7 @@ from conveyor.protocol.outcome import Outcome, OutcomeKind
 from conveyor.protocol.receipts import DeliveryCode
 from conveyor.runtime.adapters.memory_hub_faults import Fault, FaultEffect, HubCall, moved, needs_person, rate_limited
 from conveyor.runtime.adapters.memory_hub_options import MemoryHubOptions
+from conveyor.runtime.app import Conveyor
 from tests.support.delivery import OTHER, REPOSITORY, Operation, gaps_s, on_one_loop, open_rig
 from tests.support.stores import run_files, write
 
@@ -25,14 +26,20 @@ BROKEN = Outcome(OutcomeKind.TRANSIENT, "HfHubHTTPError", 503)
 @on_one_loop("asyncio")
 async def test_six_hundred_deliveries_an_hour_never_meet_the_hubs_quota() -> None:
     """N-HUB-01: no more than 128 commits in any hour, no 429, and every final content arrives."""
+
+    async def deliver(conveyor: Conveyor, number: int) -> None:
+        await rig.hand_over(conveyor, {f"file-{number % 50}": b"%d" % number}, run_id=f"r{number % 50}", flush=True)
+
     async with open_rig(MemoryHubOptions(commits_per_hour=128)) as rig, rig.conveyor(probe_interval_s=60) as conveyor:
-        for number in range(600):
-            await rig.hand_over(conveyor, {f"file-{number % 50}": b"%d" % number}, flush=True)
-            await anyio.sleep(6)
+        for first in range(0, 600, 6):
+            async with anyio.create_task_group() as producers:
+                for number in range(first, first + 6):
+                    producers.start_soon(deliver, conveyor, number)
+            await anyio.sleep(36)
         status = await conveyor.drain(within_s=600)
         assert status.waiting == 0
         for number in range(550, 600):
-            assert rig.hub.content(REPOSITORY, f"runs/r1/file-{number % 50}") == b"%d" % number
+            assert rig.hub.content(REPOSITORY, f"runs/r{number % 50}/file-{number % 50}") == b"%d" % number
         commits = rig.landed()
         assert {call.end for call in rig.hub.calls_of(HubCall.COMMIT)} == {"done"}
         assert min(gaps_s(commits)) >= 10

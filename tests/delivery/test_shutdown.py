@@ -125,7 +125,7 @@ async def _stop_at(rig: Rig, kind: type, *, after: bool) -> None:
                 tree_of(conveyor).gate.begin()
             return answers
 
-        view.transact = transact  # type: ignore[method-assign, assignment]
+        view.transact = transact  # type: ignore[method-assign]
         ticket = await rig.hand_over_bundle(conveyor, rig.bundle())
         await anyio.sleep(3)
         report = await conveyor.aclose()

@@ -67,9 +67,17 @@ async def test_an_actor_that_crashes_goes_on_from_durable_state(kind: type) -> N
             assert report.is_clean
 
 
-@pytest.mark.parametrize("error", [StoreBusy("busy"), StoreFull("full")], ids=["busy", "full"])
 @pytest.mark.parametrize(
-    "kind", [ReadAgenda, ReadPending, OpenAttempt, SettleLanded, ClaimBundle, RecordObject, ReleaseLease]
+    ("kind", "error"),
+    [
+        (ReadAgenda, StoreBusy("busy")),
+        (ReadPending, StoreBusy("busy")),
+        (OpenAttempt, StoreFull("full")),
+        (SettleLanded, StoreFull("full")),
+        (ClaimBundle, StoreFull("full")),
+        (RecordObject, StoreFull("full")),
+        (ReleaseLease, StoreBusy("busy")),
+    ],
 )
 async def test_a_store_in_trouble_is_waited_out(kind: type, error: Exception) -> None:
     """N-STO-05: full or busy for half a minute: no restart, no escalation, nothing lost, nothing sent twice."""
@@ -279,8 +287,11 @@ async def test_memory_of_the_intake_is_bounded_and_all_hand_overs_are_taken() ->
     size_bytes = 8 * 1024 * 1024
     async with open_rig() as rig:
         view = rig.view()
-        settings = {"intake_memory_bytes": 64 * 1024 * 1024}
-        async with rig.conveyor(store=view, **settings) as conveyor, anyio.create_task_group() as tasks:
+        bound_bytes = 64 * 1024 * 1024
+        async with (
+            rig.conveyor(store=view, intake_memory_bytes=bound_bytes) as conveyor,
+            anyio.create_task_group() as tasks,
+        ):
             waiting_bytes: list[int] = []
 
             async def before(operations: Sequence[Operation]) -> None:
@@ -294,12 +305,14 @@ async def test_memory_of_the_intake_is_bounded_and_all_hand_overs_are_taken() ->
                     await anyio.sleep(0.1)
 
             view.before = before
+
+            async def hand_over(number: int) -> None:
+                await rig.hand_over(conveyor, {"f.txt": bytes([number]) * size_bytes}, run_id=f"r{number}")
+
             for number in range(24):
-                content = bytes([number]) * size_bytes
-                files = {"f.txt": content}
-                tasks.start_soon(lambda files=files, number=number: rig.hand_over(conveyor, files, run_id=f"r{number}"))
+                tasks.start_soon(hand_over, number)
         assert sum(waiting_bytes) == 24 * size_bytes
-        assert max(waiting_bytes) <= 64 * 1024 * 1024
+        assert max(waiting_bytes) <= bound_bytes
 
 
 async def test_nothing_is_settled_as_unchanged_under_a_lost_lease() -> None:
