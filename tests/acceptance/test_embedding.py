@@ -81,8 +81,8 @@ def test_a_forgotten_close_is_one_warning(program: str, code: int, loop: str, tm
 
 @both_loops
 def test_what_a_forgetful_program_left_is_drained(loop: str, hub: LocalHubUnderTest, tmp_path: Path) -> None:
-    """The next drain delivers all 50, whose source files are long gone; the Hub may have some of them already."""
-    process = start("forget", loop, tmp_path, hub.url)
+    """The next drain delivers all 50, whose source files are long gone (N-RUN-02)."""
+    process = start("forget", loop, tmp_path, NOBODY)
     process.communicate(timeout=60)
     drain(tmp_path, hub)
     assert arrived(hub) == {f"runs/run/f{number}.txt" for number in range(50)}
