@@ -234,7 +234,7 @@ class CommitSender:
     async def _settle_not_landed(self, attempt: Attempt, code: DeliveryCode | None, result: R) -> R:
         world = self._world
         await world.ledger.write(
-            SettleNotLanded(delivery_id=attempt.delivery_id, error_code=code),
+            SettleNotLanded(delivery_id=attempt.delivery_id, error_code=code, parent=attempt.parent),
             # What equals the committed bytes is settled by that, too.
             then=lambda: world.board.settled(attempt.repository),
         )

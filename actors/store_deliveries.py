@@ -55,10 +55,13 @@ class SettleNotLanded(Write[None]):
     """Record that an open attempt can never land; what it carried is pending as before.
 
     With a code it counts as a failed attempt of its runs; without (a conflict that is planned again) nothing counts.
+    With a parent only the attempt made against it is meant: whoever was held up long enough for another process to plan
+    the same delivery on a newer head takes nothing away from that one.
     """
 
     delivery_id: str
     error_code: DeliveryCode | None = None
+    parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

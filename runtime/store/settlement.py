@@ -67,7 +67,7 @@ def settle_landed(connection: Connection, operation: SettleLanded) -> None:
 def settle_not_landed(connection: Connection, operation: SettleNotLanded) -> None:
     """Record that an open attempt can never land."""
     attempt = _find_open(connection, operation.delivery_id)
-    if attempt is None:
+    if attempt is None or operation.parent not in (None, attempt.parent):
         return
     name = attempt.repository
     lock_repository(connection, name)

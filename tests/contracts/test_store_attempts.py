@@ -179,6 +179,18 @@ class TestCounters:
         await write(store, SettleLanded(second.delivery_id, "c1", NOW))
         assert (await receipt(store)).commit_attempts == 1
 
+    async def test_a_late_word_on_an_older_attempt_leaves_the_newer_one(self, store: SqliteStore) -> None:
+        """A process that was held up cannot take away what another planned with the same content on a newer head."""
+        await write(store, run_files({"a": b"1"}))
+        lease = await take_lease(store)
+        first = await open_commit(store, lease, parent="p0")
+        await write(store, SettleNotLanded(first.delivery_id, parent="p0"))
+        second = await open_commit(store, lease, parent="p1")
+        await write(store, SettleNotLanded(first.delivery_id, DeliveryCode.UPLOAD_FAILED, parent="p0"))
+        assert (await store.query(ReadOpenAttempt(REPOSITORY))) == second
+        await write(store, SettleNotLanded(second.delivery_id, parent="p1"))
+        assert (await store.query(ReadOpenAttempt(REPOSITORY))) is None
+
     async def test_a_failure_before_anything_was_recorded(self, store: SqliteStore) -> None:
         """CountFailure moves counters, failures in a row, backoff and, for a 429, the pause of everything."""
         await write(store, run_files({"a": b"1"}, entry="{}"))
