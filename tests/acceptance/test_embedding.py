@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -126,6 +127,24 @@ def test_a_stalled_hub_does_not_hold_the_stop(
     assert took_s < 9
     assert (repository, counts) == ("lab/host", left)
     hub.clear_faults()
+
+
+def test_the_lease_of_a_killed_process_is_shown(hub: LocalHubUnderTest, tmp_path: Path) -> None:
+    """Until it runs out, drain waits and status names the process and host that hold the repository (N-CLI-04)."""
+    hub.fault("stall", {"do": "stall_request"}, kind="commit")
+    process = start("stall-at-commit", "asyncio", tmp_path, hub.url)
+    hub.wait_stalled("stall")
+    process.kill()
+    process.communicate()
+    hub.clear_faults()
+    store, env = tmp_path / "state" / "store.db", command_environment(tmp_path / "home", hub.url, TOKEN)
+    done = conveyor("drain", "--store", store, "--within", "1", "--set", "shutdown_s=1", env=env)
+    assert done.code == ExitCode.LEFT_OVER, done
+    holder = f"lab/host is held by process {process.pid} on {socket.gethostname()}"
+    assert holder in done.err
+    status = conveyor("status", "--store", store, env=env)
+    assert status.code == ExitCode.LEFT_OVER
+    assert holder in status.out
 
 
 @both_loops
