@@ -12,10 +12,9 @@ nothing here reads a wall clock. The kernel runs on asyncio and on trio.
 | `errors`, `statistics` | what went wrong; what is going on |
 | `ports`, `port_errors`, `store_*` | what the actors need of the world, and what each operation of the store is |
 | `intake`, `ledger`, `hashing_pool`, `work_watch` | hand-overs come in, are written in groups, hashed, noticed |
-| `repository`, `agenda*`, `cycle_notes`, `lease_keeper` | one repository: what is next, what it
-came to, its lease | | `run_files_commit`, `bundle_*`, `commit_sender` | what a commit carries, and how it lands once |
-| `shutdown`, `stop_gate`, `read_back`, `warnings` | the order of a stop; who waits for what; the comparison; trouble
-told once |
+| `repository`, `agenda*`, `cycle_notes`, `lease_keeper` | one repository: its next step, its results, its lease |
+| `run_files_commit`, `bundle_*`, `commit_sender` | what a commit carries, and how it lands once |
+| `shutdown`, `stop_gate`, `read_back`, `warnings` | the order of a stop; who waits for what; trouble told once |
 """
 
 from __future__ import annotations
