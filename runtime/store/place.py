@@ -23,6 +23,9 @@ from .sqlite_errors import primary_code, store_error
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
+_IDENTITY_LOOKS: Final = 5
+"""How often a file that is no database on its own is looked at, before it counts as damaged."""
+
 
 class Readiness(Enum):
     """What there is at a place."""
@@ -170,12 +173,28 @@ def _check_identity(path: Path, application_id: int | None, version: str | _Unre
 
 def _read_identity(path: Path) -> tuple[int | None, str | _Unread | None]:
     """Read the header without any lock or side file, and the version as far as that is possible without a change."""
-    if os.stat(path).st_size == 0:
-        return None, None
+    for _ in range(_IDENTITY_LOOKS):
+        if os.stat(path).st_size == 0:
+            return None, None
+        try:
+            return _read_identity_at_rest(path)
+        except sqlite3.Error as error:
+            if primary_code(error) == sqlite3.SQLITE_NOTADB:
+                return None, None
+            if primary_code(error) != sqlite3.SQLITE_CORRUPT:
+                raise store_error(error, path) from error
+        # In the middle of a checkpoint, one under way or one that a kill cut short, the file alone is no database: it
+        # is one only together with its write-ahead file. Without such a file it was just finished, or is damaged.
+        if _has_side_files(path):
+            break
     try:
-        connection = sqlite3.connect(uri_of(path, "mode=ro&immutable=1"), uri=True, isolation_level=None)
+        return _read_identity_live(path)
     except sqlite3.Error as error:
         raise store_error(error, path) from error
+
+
+def _read_identity_at_rest(path: Path) -> tuple[int | None, str | _Unread | None]:
+    connection = sqlite3.connect(uri_of(path, "mode=ro&immutable=1"), uri=True, isolation_level=None)
     try:
         ((application_id,),) = connection.execute("PRAGMA application_id").fetchall()
         if application_id != APPLICATION_ID:
@@ -183,10 +202,16 @@ def _read_identity(path: Path) -> tuple[int | None, str | _Unread | None]:
         if _has_side_files(path):
             return application_id, _read_live_version(path)
         return application_id, _read_version(connection)
-    except sqlite3.Error as error:
-        if primary_code(error) == sqlite3.SQLITE_NOTADB:
-            return None, None
-        raise store_error(error, path) from error
+    finally:
+        connection.close()
+
+
+def _read_identity_live(path: Path) -> tuple[int | None, str | _Unread | None]:
+    """Read it together with its write-ahead file, as any other reader does; the database itself is not changed."""
+    connection = sqlite3.connect(uri_of(path, "mode=ro"), uri=True, isolation_level=None, timeout=5.0)
+    try:
+        ((application_id,),) = connection.execute("PRAGMA application_id").fetchall()
+        return application_id, _read_version(connection) if application_id == APPLICATION_ID else None
     finally:
         connection.close()
 
