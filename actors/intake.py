@@ -91,6 +91,7 @@ class Intake(BatchBehaviour[HandOver]):
         gate: whether the shutdown has begun.
         memory: the bound on bytes held.
         endpoint: the Hub that hand-overs are for.
+        interval_s: the commit interval of hand-overs that name none.
         taking: counts the hand-overs being taken, for the shutdown.
         on_recorded: told the repository of each recorded hand-over.
     """
@@ -107,6 +108,7 @@ class Intake(BatchBehaviour[HandOver]):
         gate: StopGate,
         memory: ByteBudget,
         endpoint: str,
+        interval_s: float,
         taking: InFlight,
         on_recorded: Callable[[str], None],
     ) -> None:
@@ -117,6 +119,7 @@ class Intake(BatchBehaviour[HandOver]):
         self._gate = gate
         self._memory = memory
         self._endpoint = endpoint
+        self._interval_s = interval_s
         self._taking = taking
         self._on_recorded = on_recorded
         self._slots = anyio.CapacityLimiter(INTAKE_CONCURRENT)
@@ -158,7 +161,7 @@ class Intake(BatchBehaviour[HandOver]):
             self._slots.release_on_behalf_of(slot)
 
     async def _take_run_files(self, request: StageRunFiles) -> RunFilesTaken:
-        checked = check_run_files(request)
+        checked = check_run_files(request, interval_s=self._interval_s)
         readings = [FileReading(local_path, RUN_FILE_MAX_BYTES) for _, local_path in checked.sources]
         try:
             with _refusing_local_trouble():

@@ -27,6 +27,9 @@ from .identifiers import (
 LATEST_POINTER_PATH: Final = "latest_staging.json"
 """Where a run's pointer goes: the top level of the repository."""
 
+DEFAULT_COMMIT_INTERVAL_S: Final = 30.0
+"""The published client's default (section 4.1)."""
+
 INVENTORY_ROLE: Final = "staged_manifest"
 SIDECAR_ROLES: Final = frozenset({INVENTORY_ROLE, "build_manifest", "checksums"})
 
@@ -99,7 +102,8 @@ class StageRunFiles:
     """The run's summary for `runs.json`; its `run_id` is the message's."""
     flush: bool = False
     """Due at the next cycle, with everything the run has pending, instead of after the interval."""
-    commit_interval_s: float = 30.0
+    commit_interval_s: float | None = None
+    """How long after the repository's last commit it is due, in seconds; None for the runtime's own interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +169,12 @@ class CheckedBundle:
         return tuple(file for file in self.files if file.role not in SIDECAR_ROLES)
 
 
-def check_run_files(request: StageRunFiles) -> CheckedRunFiles:
+def check_run_files(request: StageRunFiles, *, interval_s: float = DEFAULT_COMMIT_INTERVAL_S) -> CheckedRunFiles:
     """Check a run-file hand-over, in the order that the protocol names.
+
+    Args:
+        request: the hand-over.
+        interval_s: the interval of a request that names none.
 
     Raises:
         HandOverRefused: `INVALID_REQUEST`, with the field, the rule and the value.
@@ -176,7 +184,8 @@ def check_run_files(request: StageRunFiles) -> CheckedRunFiles:
         run_id = check_identifier(request.run_id, name="run_id")
         prefix = check_prefix(request.prefix)
         flush = _check_flag(request.flush, name="flush")
-        interval_s = _check_interval(request.commit_interval_s)
+        if request.commit_interval_s is not None:
+            interval_s = _check_interval(request.commit_interval_s)
         sources = []
         for file in _check_sequence(request.files, RunFile, name="files"):
             target = check_target(f"{prefix}/{run_id}/{check_relative_path(file.relative_path)}")
@@ -325,6 +334,7 @@ def _depth(text: str) -> int:
 
 
 __all__ = [
+    "DEFAULT_COMMIT_INTERVAL_S",
     "INVENTORY_ROLE",
     "LATEST_POINTER_PATH",
     "MAX_ENTRY_DEPTH",

@@ -214,6 +214,7 @@ class ActorTree:
             gate=self.gate,
             memory=ByteBudget(self._settings.intake_memory_bytes),
             endpoint=self._settings.endpoint,
+            interval_s=self._settings.commit_interval_s,
             taking=self._taking,
             on_recorded=self.nudge,
         )

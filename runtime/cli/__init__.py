@@ -8,6 +8,8 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with a documented status (`conveyor.runtime.exit_codes`)."""
+    # The command shows its own progress; the library's bars would be drawn between its lines.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         from .commands import run
 

@@ -123,7 +123,6 @@ def test_each_rule_of_run_files(changes: dict[str, Any], field: str) -> None:
         True,
         False,
         "30",
-        None,
         1j,
         pytest.param(10**400, id="400 digits"),
         pytest.param(10**5000, id="5000 digits"),
@@ -301,3 +300,9 @@ def test_two_equal_names_of_many_files() -> None:
     many = [replace(OUTPUT, name=f"f{number}") for number in range(10_000)]
     assert len(check_bundle(replace(BUNDLE, files=(*many, INVENTORY))).files) == 10_001
     assert "used twice: 'f7'" in str(refusal_of_bundle(files=[*many, INVENTORY, many[7]]))
+
+
+def test_a_hand_over_without_an_interval_has_the_runtimes_own() -> None:
+    """None is the interval of whoever takes the hand-over, and a number is stronger."""
+    assert check_run_files(RUN, interval_s=300.0).commit_interval_s == 300.0
+    assert check_run_files(replace(RUN, commit_interval_s=5), interval_s=300.0).commit_interval_s == 5.0
