@@ -245,8 +245,13 @@ class Conveyor:
         """How things stood when `aclose` was done.
 
         Raises:
-            ConveyorNotOpen: it was not closed, or the store could not say.
+            ConveyorNotOpen: it was not closed.
+            StoreError: the store could not say.
         """
+        if self._final_status is None and self._report is not None:
+            raise StoreError(
+                f"the store {self._settings.store_path} could not say what is left; see `conveyor status` once it can"
+            )
         if self._final_status is None:
             raise ConveyorNotOpen("there is no final status: close the Conveyor with `aclose` first")
         return self._final_status

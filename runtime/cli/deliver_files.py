@@ -129,7 +129,16 @@ def _files_below(path: Path) -> tuple[Path, list[Path]]:
         return path.parent, [path]
     if not path.is_dir():
         raise BadUse(f"{path} is no file and no folder; name what to deliver")
-    files = sorted(Path(folder, name) for folder, _, names in os.walk(path, onerror=_unreadable) for name in names)
+    files: list[Path] = []
+    for folder, folders, names in os.walk(path, onerror=_unreadable):
+        files += (Path(folder, name) for name in names)
+        for name in folders:
+            # Followed, it could lead anywhere, and round in circles; left out, it would be missed in silence.
+            if (linked := Path(folder, name)).is_symlink():
+                raise BadUse(
+                    f"{linked} is a link to a folder, which is not followed; deliver that folder by its own path"
+                )
+    files.sort()
     for file in files:
         if not file.is_file():
             raise BadUse(f"{file} is no regular file, and only those are delivered; remove it from the folder")

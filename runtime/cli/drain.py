@@ -19,6 +19,7 @@ from .options import (
     SettingsFileOption,
     StoreOption,
     WithinOption,
+    check_named_store,
     load_settings,
 )
 from .output import Output
@@ -48,6 +49,7 @@ def drain(
 
     async def command(stop: StopRequest) -> ExitCode:
         with Output(as_json=as_json) as output:
+            check_named_store(settings)
             if not settings.store_path.exists():
                 output.record({"type": "drain", "delivered": 0, "waiting": 0, "parked": 0, "exit": 0})
                 output.say(f"Nothing to do: there is no store at {settings.store_path}.")

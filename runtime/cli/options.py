@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...actors.port_errors import StoreUnusable
 from ..settings import Settings
 from .running import BadUse
 
@@ -63,6 +64,19 @@ def load_settings(
     return Settings.load(file, **overrides)
 
 
+def check_named_store(settings: Settings) -> None:
+    """A store that was named and is not there is a mistake in the name; only the default one may be missing.
+
+    Raises:
+        StoreUnusable: it was named, and is not there.
+    """
+    source = settings.source("store_path")
+    if source != "default" and not settings.store_path.exists():
+        raise StoreUnusable(
+            f"there is no store at {settings.store_path} (from {source}); check the path: a hand-over would make one"
+        )
+
+
 __all__ = [
     "EndpointOption",
     "JsonOption",
@@ -71,5 +85,6 @@ __all__ = [
     "SettingsFileOption",
     "StoreOption",
     "WithinOption",
+    "check_named_store",
     "load_settings",
 ]

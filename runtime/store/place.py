@@ -126,9 +126,14 @@ def _check_directory(directory: Path) -> None:
             "directory of your own"
         )
     if found.st_mode & _OTHERS_WRITE:
+        # A sticky directory, such as /tmp, is meant to be everybody's: its mode must stay as it is.
+        is_shared = bool(found.st_mode & stat.S_ISVTX)
+        step = (
+            "name a directory of your own below it" if is_shared else f"run 'chmod go-w {directory}', or name another"
+        )
         raise StoreUnusable(
-            f"the store's directory {directory} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}); run "
-            f"'chmod go-w {directory}', or choose a private directory"
+            f"the store's directory {directory} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}), who "
+            f"could put another database in its place; {step}"
         )
 
 

@@ -117,6 +117,20 @@ def test_a_refused_hand_over_names_file_rule_limit_and_next_step(desk: Desk) -> 
     assert desk.hub.commits(desk.repository) == []
 
 
+def test_a_link_to_a_folder_is_refused_and_one_to_a_file_is_followed(desk: Desk) -> None:
+    """One policy for links: nothing is passed over in silence (N-TRA-16)."""
+    outside = desk.folder("outside", z__txt="z")
+    folder = desk.folder(a__txt="1")
+    (folder / "linked").symlink_to(outside)
+    told = desk.deliver(folder)
+    assert told.code == ExitCode.BAD_USE
+    assert f"{folder / 'linked'} is a link to a folder, which is not followed" in told.err
+    (folder / "linked").unlink()
+    (folder / "b.txt").symlink_to(outside / "z.txt")
+    assert desk.deliver(folder).code == 0
+    assert desk.remote() == {"runs/run-1/a.txt": sha256("1"), "runs/run-1/b.txt": sha256("z")}
+
+
 def test_without_a_token_it_is_kept_and_said(desk: Desk) -> None:
     """Status 5 at once, with what to do; logging in and draining delivers it (N-CLI-01)."""
     done = desk.deliver(desk.folder(a__txt="1"), token=None)

@@ -29,13 +29,22 @@ def queue_up(desk: Desk, count: int = 1) -> None:
 
 
 def test_nothing_to_do(desk: Desk) -> None:
-    """Status 0, whether there is no store or nothing waits in it; three drains make no commit more (N-HUB-15)."""
-    assert desk.run("drain").out == f"Nothing to do: there is no store at {desk.store}.\n"
+    """Status 0, whether there is no default store or nothing waits in it; three drains make no commit (N-HUB-15)."""
+    done = desk.run_plain("drain")
+    assert (done.code, done.out.startswith("Nothing to do: there is no store at ")) == (0, True)
     assert desk.deliver(desk.folder(a__txt="1")).code == 0
     for _ in range(3):
         done = desk.run("drain")
         assert (done.code, done.out) == (0, "Nothing to do: nothing waits in this store.\n")
     assert len(desk.hub.commits(desk.repository)) == 1
+
+
+def test_a_named_store_that_is_not_there_is_a_mistake(desk: Desk) -> None:
+    """A wrong path must not look like a job done: status 6, with the path and where it came from; nothing is made."""
+    done = desk.run("drain")
+    assert done.code == 6
+    assert f"there is no store at {desk.store} (from argument store_path)" in done.err
+    assert not desk.store.parent.exists()
 
 
 def test_a_hub_out_of_reach_leaves_it_over(desk: Desk) -> None:

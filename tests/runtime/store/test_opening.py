@@ -180,6 +180,16 @@ class TestPlacesAndModes:
         assert list(shared.iterdir()) == []
 
     @pytest.mark.anyio
+    async def test_everybodys_directory_is_left_as_it_is(self, tmp_path: Path) -> None:
+        """The advice for a sticky directory, such as /tmp, is another place and not another mode."""
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        shared.chmod(0o1777)
+        with pytest.raises(StoreUnusable, match=r"mode 1777.*of your own below it") as caught:
+            await open_store(shared / "store.sqlite3", INLINE)
+        assert "chmod" not in str(caught.value)
+
+    @pytest.mark.anyio
     async def test_a_file_that_others_may_write_is_refused(self, tmp_path: Path) -> None:
         """N-SEC-02: its content cannot be trusted."""
         path = tmp_path / "store.sqlite3"
