@@ -233,7 +233,15 @@ class Supervisor:
 
     def _report(self, ended: ActorExit) -> None:
         if ended.is_unexpected:
-            _log.warning("actor %r ended unexpectedly: %s, %r", ended.name, ended.reason.name, ended.error)
+            # Cut off while it was asked to stop, it is news for the observer only: whoever stopped it set the limit.
+            is_cut_off = ended.requested and ended.reason is ExitReason.KILLED
+            _log.log(
+                logging.DEBUG if is_cut_off else logging.WARNING,
+                "actor %r ended unexpectedly: %s, %r",
+                ended.name,
+                ended.reason.name,
+                ended.error,
+            )
         if self._on_exit is not None:
             try:
                 self._on_exit(ended)
