@@ -57,10 +57,17 @@ async def restarts(conveyor: Conveyor, name: str) -> int:
 
 @pytest.mark.parametrize("name", ["ledger", "intake", "hashing-pool", "work-watch", "upkeep"])
 async def test_a_killed_actor_is_reported_and_restarted(
-    name: str, anyio_backend: Backend, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str,
+    anyio_backend: Backend,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Its task is cancelled, by hand where asyncio allows it: the report is there at once, work goes on (N-RUN-08)."""
     caplog.set_level(logging.WARNING, "conveyor.actors")
+    request.addfinalizer(gc.unfreeze)
+    gc.collect()
+    gc.freeze()  # what thousands of tests before left behind would make each collection take its time
     async with open_conveyor(app_settings(tmp_path, shutdown_s=1)) as conveyor:
         await hand_over(conveyor, tmp_path, "before.txt")
         if anyio_backend[0] == "asyncio":
