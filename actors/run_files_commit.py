@@ -32,6 +32,8 @@ from .store_operations import ParkPaths, PendingRunFiles, PlanOutdated, ReadCont
 
 RUN_INDEX_MAX_BYTES = 64 * 1024 * 1024
 """A larger index is not read: its entries wait and are reported, the files go without it."""
+PREUPLOADS_MAX = 64
+"""Questions of one cycle in search of refused paths; what is not answered by then stays pending for the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +177,11 @@ class RunFilesCommit:
         if not named and len(files) > 1:
             self._most_files = len(files) // 2
         else:
-            status = f" (HTTP {outcome.status})" if outcome.status is not None else ""
-            said = f": {outcome.server_text}" if outcome.server_text else ""
-            await self._set_aside(
-                named or files, lease, f"the Hub refuses it{status}{said}; correct it and hand it over again"
-            )
+            await self._set_aside(named or files, lease, _refusal(outcome))
             self._most_files = None
         return CommitResult(outcome=outcome, is_narrowed=True, held_runs=index.held_runs)
 
-    async def _set_aside(self, files: Sequence[AttemptFile], lease: Lease, reason: str) -> None:
+    async def _set_aside(self, files: Sequence[AttemptFile | PendingPath], lease: Lease, reason: str) -> None:
         """Park files that no commit will ever carry as they are, so that they hold up no others (findings W7, W8)."""
         world = self._world
         await world.ledger.write(
@@ -228,26 +226,15 @@ class RunFilesCommit:
     ) -> list[AttemptFile]:
         """Ask how each file is to be sent; settle what is there already, and upload what is not inline.
 
-        Gives the files to commit, without those that the repository's ignore rules keep out: they are set aside.
+        Gives the files to commit, without those that the repository's ignore rules keep out or that the Hub refuses:
+        they are set aside.
         """
         world = self._world
-        if not paths:
-            return []
-        answers = await world.hub.preupload(
-            self._repository,
-            [
-                PreuploadFile(
-                    pending.path,
-                    pending.digests.size_bytes,
-                    contents[pending.digests.sha256][:PREUPLOAD_SAMPLE_BYTES],
-                )
-                for pending in paths
-            ],
-        )
+        answers = await self._ask_modes(paths, contents, lease)
         ignored: list[AttemptFile] = []
         unchanged: list[AttemptFile] = []
         changed: list[AttemptFile] = []
-        for pending, answer in zip(paths, answers, strict=True):
+        for pending, answer in answers:
             file = AttemptFile(
                 pending.path,
                 pending.digests,
@@ -276,11 +263,56 @@ class RunFilesCommit:
             await self._set_aside(
                 ignored, lease, "the repository's .gitignore keeps it out; change that and hand it over again"
             )
+        accepted: list[AttemptFile] = []
         for file in changed:
             if file.mode is UploadMode.LFS:
                 source = BytesSource(file.digests, contents[file.digests.sha256])
-                await world.hub.upload_object(self._repository, file.path, source, _no_progress)
-        return changed
+                try:
+                    await world.hub.upload_object(self._repository, file.path, source, _no_progress)
+                except HubError as error:
+                    if error.outcome.kind is not OutcomeKind.REFUSED_ITEM:
+                        raise
+                    await self._set_aside([file], lease, _refusal(error.outcome))
+                    continue
+            accepted.append(file)
+        return accepted
+
+    async def _ask_modes(
+        self, paths: list[PendingPath], contents: dict[str, bytes], lease: Lease
+    ) -> list[tuple[PendingPath, PreuploadAnswer]]:
+        """Ask the Hub how each path goes; a path that it refuses even to be asked about is set aside (N-HUB-05).
+
+        One such path fails the question for all. Where the Hub does not say which one it means, the halves are asked
+        about at once, until it is found: a question makes no commit, so no spacing applies to it.
+        """
+        answered: list[tuple[PendingPath, PreuploadAnswer]] = []
+        groups = [paths] if paths else []
+        for _ in range(PREUPLOADS_MAX):
+            if not groups:
+                break
+            group = groups.pop()
+            asked = [
+                PreuploadFile(
+                    path.path, path.digests.size_bytes, contents[path.digests.sha256][:PREUPLOAD_SAMPLE_BYTES]
+                )
+                for path in group
+            ]
+            try:
+                answers = await self._world.hub.preupload(self._repository, asked)
+            except HubError as error:
+                outcome = error.outcome
+                if outcome.kind is not OutcomeKind.REFUSED_ITEM:
+                    raise
+                culprits = [path for path in group if path.path in outcome.paths] or (group if len(group) == 1 else [])
+                if culprits:
+                    await self._set_aside(culprits, lease, _refusal(outcome))
+                    parts = [[path for path in group if path not in culprits]]
+                else:
+                    parts = [group[len(group) // 2 :], group[: len(group) // 2]]
+                groups += [part for part in parts if part]
+            else:
+                answered += zip(group, answers, strict=True)
+        return answered
 
     async def _index(self, entries: tuple[PendingEntry, ...], head: str) -> _Index:
         """The index at the head with the pending entries; where that cannot be made it is left alone (W1, W2)."""
@@ -288,31 +320,28 @@ class RunFilesCommit:
             return _Index()
         if self._without_index:
             return self._held_index(entries, "RefusedByTheHub")
+        hub = self._world.hub
         try:
-            document = await self._world.hub.download(
-                self._repository, head, RUN_INDEX_PATH, max_bytes=RUN_INDEX_MAX_BYTES
-            )
+            document = await hub.download(self._repository, head, RUN_INDEX_PATH, max_bytes=RUN_INDEX_MAX_BYTES)
             merged = merge_run_index(document, entries, now_unix_s=self._world.clock.unix_s())
+            if document is not None and _runs_in(document) == _runs_in(merged):
+                # Committed before, by a copy of this store for example: only its time would change (N-HUB-15).
+                return _Index(entries=entries)
+            digests = digest_bytes(merged)
+            (answer,) = await hub.preupload(
+                self._repository, [PreuploadFile(RUN_INDEX_PATH, digests.size_bytes, merged[:PREUPLOAD_SAMPLE_BYTES])]
+            )
+            if answer.is_ignored:
+                return self._held_index(entries, "PathIgnored")
+            file = AttemptFile(RUN_INDEX_PATH, digests, upload_mode(answer, digests))
+            if file.mode is UploadMode.LFS:
+                await hub.upload_object(self._repository, RUN_INDEX_PATH, BytesSource(digests, merged), _no_progress)
         except RunIndexUnreadable as error:
             return self._held_index(entries, error.code)
         except HubError as error:
             if error.outcome.kind is not OutcomeKind.REFUSED_ITEM:
                 raise
             return self._held_index(entries, error.outcome.error_type)
-        if document is not None and _runs_in(document) == _runs_in(merged):
-            # Committed before, by a copy of this store for example: only its time would change (N-HUB-15).
-            return _Index(entries=entries)
-        digests = digest_bytes(merged)
-        (answer,) = await self._world.hub.preupload(
-            self._repository, [PreuploadFile(RUN_INDEX_PATH, digests.size_bytes, merged[:PREUPLOAD_SAMPLE_BYTES])]
-        )
-        if answer.is_ignored:
-            return self._held_index(entries, "PathIgnored")
-        file = AttemptFile(RUN_INDEX_PATH, digests, upload_mode(answer, digests))
-        if file.mode is UploadMode.LFS:
-            await self._world.hub.upload_object(
-                self._repository, RUN_INDEX_PATH, BytesSource(digests, merged), _no_progress
-            )
         self._world.warn.clear("run-index-held", self._repository)
         return _Index(merged, file, entries)
 
@@ -334,6 +363,12 @@ def upload_mode(answer: PreuploadAnswer, digests: ContentDigests) -> UploadMode:
 def is_unchanged(answer: PreuploadAnswer, digests: ContentDigests) -> bool:
     """Whether the path has this content already, by whichever identity the Hub shows for it."""
     return answer.remote_oid is not None and answer.remote_oid in (digests.git_oid, digests.sha256)
+
+
+def _refusal(outcome: Outcome) -> str:
+    status = f" (HTTP {outcome.status})" if outcome.status is not None else ""
+    said = f": {outcome.server_text}" if outcome.server_text else ""
+    return f"the Hub refuses it{status}{said}; correct it and hand it over again"
 
 
 def _files_by_run(pending: PendingRunFiles) -> dict[str, int]:

@@ -150,3 +150,49 @@ async def test_an_index_that_the_repository_ignores_is_held() -> None:
         assert rig.hub.content(REPOSITORY, "runs/r1/a") == b"1"
         assert (await ticket.read_receipt()).pending_files == 1
         assert len(rig.hub.calls_of(HubCall.DOWNLOAD)) < 15
+
+
+async def _one_bad_of_many(call: HubCall, bad: str, suffix: str, *paths: str) -> None:
+    async with open_rig() as rig, rig.conveyor() as conveyor:
+        rig.hub.fault(Fault(call, FaultEffect.REFUSE, path=bad, times=None, outcome=refused(400, *paths)))
+        await rig.hand_over(conveyor, {f"f{number:02}{suffix}": b"%d" % number for number in range(21)})
+        await anyio.sleep(30)
+        (parked,) = await rig.store.query(ListParked(REPOSITORY))
+        assert parked.path == bad
+        assert "HTTP 400" in parked.reason
+        assert [len(commit.changed) for commit in rig.landed()] == [20]
+        assert len(rig.hub.calls_of(HubCall.PREUPLOAD)) <= 12
+        await (await rig.hand_over(conveyor, {"later": b"1"}, flush=True)).wait_delivered(within_s=25)
+
+
+@pytest.mark.parametrize("named", [(), ("runs/r1/f07",)], ids=["not named", "named"])
+async def test_a_path_refused_before_the_commit_is_parked_and_the_others_arrive(named: tuple[str, ...]) -> None:
+    """N-HUB-05: a path refused at the question how it goes; the other 20 arrive in one commit, without a backoff."""
+    await _one_bad_of_many(HubCall.PREUPLOAD, "runs/r1/f07", "", *named)
+
+
+async def test_an_object_refused_at_its_upload_is_parked_and_the_others_arrive() -> None:
+    """N-HUB-05: an object that the Hub does not take; the other 20 arrive in one commit."""
+    await _one_bad_of_many(HubCall.UPLOAD, "runs/r1/f07.bin", ".bin")
+
+
+async def test_a_hub_that_refuses_every_question_is_asked_a_bounded_number_of_times() -> None:
+    """N-HUB-05: all are parked in the end, with at most two questions for each, and nothing spins."""
+    async with open_rig() as rig, rig.conveyor() as conveyor:
+        rig.hub.fault(Fault(HubCall.PREUPLOAD, FaultEffect.REFUSE, times=None, outcome=refused(400)))
+        await rig.hand_over(conveyor, {f"f{number:03}": b"%d" % number for number in range(100)})
+        await anyio.sleep(600)
+        assert (await rig.status()).parked == 100
+        assert len(rig.hub.calls_of(HubCall.PREUPLOAD)) <= 250
+
+
+async def test_an_index_refused_before_the_commit_holds_up_no_file() -> None:
+    """N-HUB-05: the question for the index is refused, so entries wait and files go."""
+    async with open_rig() as rig, rig.conveyor() as conveyor:
+        rig.hub.fault(Fault(HubCall.PREUPLOAD, FaultEffect.REFUSE, path=INDEX, times=None, outcome=refused(400)))
+        ticket = await rig.hand_over(conveyor, {"a": b"1"}, entry={"run_id": "r1"})
+        await anyio.sleep(5)
+        assert rig.hub.content(REPOSITORY, "runs/r1/a") == b"1"
+        assert (await rig.status()).parked == 0
+        rig.hub.script.clear()
+        await ticket.wait_delivered(within_s=400)
