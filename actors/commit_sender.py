@@ -25,6 +25,8 @@ R = TypeVar("R")
 _LOOK_PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 SQUASHED_AFTER_S: Final = 60.0
 """A history that does not reach back to the parent may only be late; after this long it counts as squashed."""
+STOPPING_SEARCH_S: Final = 6.0
+"""During a shutdown an unknown outcome is searched for this long; the recorded attempt is left to a later process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class CommitSender:
 
     def __init__(self, world: DeliveryWorld) -> None:
         self._world = world
+        self._give_up: tuple[str, float] | None = None
+        """The attempt searched for during the shutdown, and until when, on the scale of `anyio.current_time()`."""
 
     async def send(
         self, attempt: Attempt, contents: dict[str, bytes], lease: Lease, *, index_content: bytes | None = None
@@ -158,7 +162,7 @@ class CommitSender:
         found: SendResult | None = None
         with anyio.move_on_after(self._world.limits.settle_s):
             found = await self._find_out(search)
-        if found is None and contents is None:
+        if found is None and contents is None and not search.is_given_up:
             # It cannot be sent again and did not land in all this time. Whatever is planned next on the same parent
             # excludes it, and has the same delivery id if it carries the same.
             found = HeadMoved()
@@ -171,8 +175,11 @@ class CommitSender:
                 return await self._settle_not_landed(attempt, _code_of(refusal), found)
         return StillUnknown(search.last)
 
-    async def _find_out(self, search: _Search) -> SendResult:
-        """Look at the history, and send the attempt again while it may land yet, until one of both tells."""
+    async def _find_out(self, search: _Search) -> SendResult | None:
+        """Look at the history, and send the attempt again while it may land yet, until one of both tells.
+
+        None when a shutdown ended the search.
+        """
         looks = 0
         while True:
             is_patient = anyio.current_time() < search.began + SQUASHED_AFTER_S
@@ -191,9 +198,30 @@ class CommitSender:
                         return Rejected(answer)
             if found is not None:
                 return found
-            pause_s = _LOOK_PAUSES_S[min(looks, len(_LOOK_PAUSES_S) - 1)]
-            looks += 1
-            await anyio.sleep(max(pause_s * (0.75 + 0.5 * self._world.jitter()), search.last.retry_after_s or 0.0))
+            pause_s = _LOOK_PAUSES_S[min(looks, len(_LOOK_PAUSES_S) - 1)] * (0.75 + 0.5 * self._world.jitter())
+            pause_s = max(pause_s, search.last.retry_after_s or 0.0)
+            if self._world.gate.is_stopping and anyio.current_time() + pause_s > self._stopping_until(search.attempt):
+                # Leaving does not wait for a Hub that cannot say: the attempt stays recorded (hand-over protocol, 6).
+                search.is_given_up = True
+                return None
+            looks = 0 if await self._pause(pause_s, search.last) else looks + 1
+
+    def _stopping_until(self, attempt: Attempt) -> float:
+        """Until when this attempt is searched for during the shutdown, however many of its phases ask."""
+        if self._give_up is None or self._give_up[0] != attempt.delivery_id:
+            self._give_up = attempt.delivery_id, anyio.current_time() + STOPPING_SEARCH_S
+        return self._give_up[1]
+
+    async def _pause(self, pause_s: float, last: Outcome) -> bool:
+        """Wait. A shutdown that begins meanwhile ends that, unless the Hub asked to wait; answers whether it did."""
+        gate = self._world.gate
+        if gate.is_stopping or last.retry_after_s:
+            await anyio.sleep(pause_s)
+            return False
+        with anyio.move_on_after(pause_s):
+            await gate.wait_stopping()
+            return True
+        return False
 
     async def _look_once(self, attempt: Attempt, *, is_patient: bool) -> Landed | HeadMoved | None:
         """One look; None when it does not tell, so that the attempt may land yet or may have landed.
@@ -249,6 +277,8 @@ class _Search:
     contents: dict[str, bytes] | None
     last: Outcome
     began: float
+    is_given_up: bool = False
+    """It ended before its time, because of a shutdown: nothing is concluded from that."""
 
 
 def _code_of(outcome: Outcome) -> DeliveryCode:

@@ -236,3 +236,24 @@ async def test_no_mixture_of_lost_answers_ever_lands_a_version_twice() -> None:
         assert rig.hub.content(REPOSITORY, STATE) == b"59"
         for number in range(60):
             assert sum(f"runs/r1/f{number}" in commit.changed for commit in commits) == 1
+
+
+@pytest.mark.parametrize("waited_s", [0.5, 100.0], ids=["at once", "in a long pause"])
+async def test_leaving_does_not_wait_for_a_hub_that_answers_503_to_every_commit(waited_s: float) -> None:
+    """Section 6 with section 12: the outcome stays unknown; the attempt is left recorded and looked up later."""
+    async with open_rig() as rig:
+        down = Outcome(OutcomeKind.UNKNOWN, "HfHubHTTPError", 503)
+        rig.hub.fault(Fault(HubCall.COMMIT, FaultEffect.REFUSE, times=None, outcome=down))
+        async with rig.conveyor(shutdown_s=60) as conveyor:
+            await rig.hand_over(conveyor, {"a": b"1"})
+            await anyio.sleep(waited_s)
+            began = anyio.current_time()
+            sent = len(rig.hub.calls_of(HubCall.COMMIT))
+            report = await conveyor.aclose()
+            assert anyio.current_time() - began <= 8
+            assert len(rig.hub.calls_of(HubCall.COMMIT)) > sent
+            assert [left.has_unknown_commit for left in report.left_over] == [True]
+        rig.hub.script.clear()
+        async with rig.conveyor() as later:
+            assert (await later.drain(within_s=60)).waiting == 0
+        assert len(rig.landed()) == 1
