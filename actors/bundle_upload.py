@@ -168,6 +168,15 @@ class BundleUpload:
 
     async def postpone_for(self, work: BundleWork, lease: Lease, outcome: Outcome) -> None:
         """Record an attempt that the Hub did not let succeed."""
+        if outcome.kind is OutcomeKind.REFUSED_ITEM:
+            # Repeating alone does not help: somebody has to know which repository and which answer it is.
+            status = f" (HTTP {outcome.status})" if outcome.status is not None else ""
+            self._world.warn.warn(
+                "bundle-refused",
+                work.repository,
+                f"the Hub refuses a file of bundle {work.handover_id}{status}; the bundle stays queued and is tried "
+                "again after growing pauses, correct the bundle or the repository",
+            )
         is_read = outcome.kind in (OutcomeKind.REFUSED_REPOSITORY, OutcomeKind.UNKNOWN)
         code = DeliveryCode.REPOSITORY_UNAVAILABLE if is_read else DeliveryCode.UPLOAD_FAILED
         await self.postpone(work, lease, code, retry_after_s=outcome.retry_after_s or 0.0)

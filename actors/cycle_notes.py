@@ -17,6 +17,7 @@ from .run_files_commit import CommitResult
 from .store_operations import CountFailure, NoteMissingCredential, PauseRepository, ReadPending
 
 _LOG: Final = logging.getLogger("conveyor.delivery")
+_NOT_REACHED: Final = frozenset({"ConnectError", "ConnectTimeout", "ProxyError", "UnsupportedProtocol"})
 
 
 class CycleNotes:
@@ -65,7 +66,9 @@ class CycleNotes:
             if result.commit_id is not None:
                 await self._note_landed()
             return
-        world.warn.warn("commit-failed", outcome.error_type, "its files stay queued and are tried again")
+        world.warn.warn(
+            "commit-failed", outcome.error_type, f"{trouble(outcome)}; its files stay queued and are tried again"
+        )
         if result.is_unknown:
             self._unknowns += 1
             self._quiet_until = anyio.current_time() + world.backoff.pause_s(self._unknowns)
@@ -151,4 +154,19 @@ class CycleNotes:
             await world.ledger.write(PauseRepository(self._repository, None, now_unix_s=world.clock.unix_s()))
 
 
-__all__ = ["CycleNotes"]
+def trouble(outcome: Outcome) -> str:
+    """What went wrong in plain words for a person: a class of trouble and a status, never a text of the Hub."""
+    if outcome.error_type == "MalformedAnswer":
+        return "the answer of the Hub was not understood"
+    if outcome.error_type in _NOT_REACHED:
+        return "the Hub cannot be reached"
+    if outcome.status is not None:
+        return f"the Hub answered HTTP {outcome.status}"
+    if outcome.kind is OutcomeKind.CONFLICT:
+        return "other writers committed first"
+    if outcome.kind in (OutcomeKind.UNKNOWN, OutcomeKind.TRANSIENT):
+        return "no complete answer of the Hub arrived"
+    return "the Hub does not take it"
+
+
+__all__ = ["CycleNotes", "trouble"]

@@ -284,3 +284,19 @@ async def test_copies_in_memory_are_bounded_over_all_bundles(monkeypatch: pytest
         for ticket in tickets:
             await ticket.wait_delivered(within_s=120)
         assert most == 5
+
+
+async def test_a_bundle_that_the_hub_refuses_is_named_and_tried_again_ever_more_rarely(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """N-HUB-05: a refusal before the commit is said once, with bundle and status, and does not spin."""
+    async with open_rig() as rig, rig.conveyor() as conveyor:
+        rig.hub.fault(Fault(HubCall.PREUPLOAD, FaultEffect.REFUSE, times=None, outcome=refused(400)))
+        ticket = await rig.hand_over_bundle(conveyor, rig.bundle())
+        await anyio.sleep(3600)
+        (said,) = [record.getMessage() for record in caplog.records if "bundle-refused" in record.getMessage()]
+        assert ticket.receipt.handover_id in said
+        assert "HTTP 400" in said
+        assert 5 <= len(rig.hub.calls_of(HubCall.PREUPLOAD)) <= 25
+        rig.hub.script.clear()
+        assert (await ticket.wait_delivered(within_s=310)).status is BundleStatus.UPLOADED

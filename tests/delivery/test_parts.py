@@ -9,9 +9,11 @@ import pytest
 
 from conveyor.actors.agenda import Step, next_step
 from conveyor.actors.byte_budget import ByteBudget
+from conveyor.actors.cycle_notes import trouble
 from conveyor.actors.stop_gate import ANY_REPOSITORY, InFlight, SettlementBoard
 from conveyor.actors.warnings import WarnOnce
 from conveyor.actors.work_watch import WorkBoard
+from conveyor.protocol.outcome import Outcome, OutcomeKind
 from conveyor.protocol.schedule import CommitPace
 from conveyor.protocol.work import RepositoryAgenda
 
@@ -155,3 +157,18 @@ def test_a_kind_of_trouble_is_reported_once_until_it_has_ended(caplog: pytest.Lo
     warn.warn("commit-failed", "ReadTimeout", "it is tried again")
     warn.warn("commit-failed", "ConnectError", "it is tried again")
     assert len(caplog.records) == 3
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (Outcome(OutcomeKind.TRANSIENT, "ConnectError"), "the Hub cannot be reached"),
+        (Outcome(OutcomeKind.UNKNOWN, "ReadTimeout"), "no complete answer of the Hub arrived"),
+        (Outcome(OutcomeKind.TRANSIENT, "HfHubHTTPError", 500), "the Hub answered HTTP 500"),
+        (Outcome(OutcomeKind.UNKNOWN, "MalformedAnswer", 200), "the answer of the Hub was not understood"),
+        (Outcome(OutcomeKind.CONFLICT, "HeadMoved"), "other writers committed first"),
+    ],
+)
+def test_a_failed_commit_is_explained_in_plain_words(outcome: Outcome, words: str) -> None:
+    """N-SEC-01: the class of trouble and the status, and nothing that the Hub said."""
+    assert trouble(replace(outcome, server_text="see https://hub.example/?token=hf_secret")) == words
