@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from .fork_guard import Pin
+from .forked_tasks import belongs_here, has_ended
 from .sqlite import (
     THREAD_PATIENCE_MS,
     Role,
@@ -115,19 +116,40 @@ class AiosqliteLane:
                 self._thread.join(timeout=5.0)
 
 
+class _ToItsEnd(asyncio.Task[None]):
+    """A task that nobody cancels, not even the end of the event loop, which waits for it instead.
+
+    Cancelled, SQLAlchemy would throw the connection away and make another in the midst of the work.
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Refuse."""
+        return False
+
+
 async def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in a task that no cancellation reaches, and wait for its end."""
     ended = anyio.Event()
-    task = asyncio.get_running_loop().create_task(work)
+    values: list[T] = []
+    errors: list[BaseException] = []
+
+    async def run() -> None:
+        # The task itself never fails: if the loop ends and the caller is gone, nobody is to be told of it.
+        try:
+            values.append(await work)
+        except BaseException as error:
+            errors.append(error)
+
+    task = _ToItsEnd(run(), loop=asyncio.get_running_loop())
     task.add_done_callback(lambda _: ended.set())
+    belongs_here(task)
     try:
         await wait_to_end(ended)
-    except BaseException:
-        if task.done() and not task.cancelled():
-            # Retrieved, so that nobody warns about it: the caller was cancelled and will not hear of it.
-            task.exception()
-        raise
-    return task.result()
+    finally:
+        has_ended(task)
+    if errors:
+        raise errors.pop()
+    return values[0]
 
 
 __all__ = ["AiosqliteLane"]

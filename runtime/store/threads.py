@@ -7,6 +7,7 @@ effect after that: nothing is left half done behind the back of the one who was 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -64,7 +65,11 @@ class Completion:
 
 
 async def wait_to_end(event: anyio.Event) -> None:
-    """Wait for an event that is sure to come. A cancellation meanwhile is delivered only after it."""
+    """Wait for an event that is sure to come. A cancellation meanwhile is delivered only after it.
+
+    In a forked child it never comes, so there a cancellation is delivered at once.
+    """
+    here = os.getpid()
     interruption: BaseException | None = None
     with anyio.CancelScope(shield=True):
         while not event.is_set():
@@ -72,6 +77,8 @@ async def wait_to_end(event: anyio.Event) -> None:
                 await event.wait()
             except anyio.get_cancelled_exc_class() as cancelled:
                 # The loop's own cancellation does not know of shields.
+                if os.getpid() != here:
+                    raise
                 interruption = cancelled
     if interruption is not None:
         raise interruption
