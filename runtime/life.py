@@ -24,7 +24,6 @@ from ..actors.work_watch import WorkBoard
 from .adapters.assembly import Adapters, open_adapters
 from .settings import Settings
 from .status import Status, read_status
-from .store.forked_tasks import belongs_here, has_ended
 from .store.threads import is_under_asyncio
 from .tree import ActorTree
 
@@ -90,7 +89,6 @@ class Life:
             StoreError: the store cannot be opened.
         """
         self._root = _start_root_task(self._run)
-        belongs_here(self._root)
         try:
             await self._started.wait()
         except BaseException:
@@ -167,7 +165,6 @@ class Life:
         except Exception as error:
             self.failure = error
         finally:
-            has_ended(self._root)
             _ACTORS_LOG.removeFilter(quiet)
             self._started.set()
             self._ended.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from functools import cache
@@ -16,7 +17,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from .fork_guard import Pin
-from .forked_tasks import belongs_here, has_ended
 from .sqlite import (
     THREAD_PATIENCE_MS,
     Role,
@@ -119,12 +119,17 @@ class AiosqliteLane:
 class _ToItsEnd(asyncio.Task[None]):
     """A task that nobody cancels, not even the end of the event loop, which waits for it instead.
 
-    Cancelled, SQLAlchemy would throw the connection away and make another in the midst of the work.
+    Cancelled, SQLAlchemy would throw the connection away and make another in the midst of the work. In a forked child,
+    where the connection's thread is missing, it would never end, and is cancelled like any other.
     """
 
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        super().__init__(work, loop=asyncio.get_running_loop())
+        self._process_id = os.getpid()
+
     def cancel(self, msg: Any | None = None) -> bool:
-        """Refuse."""
-        return False
+        """Refuse, in the process that made it."""
+        return os.getpid() != self._process_id and super().cancel(msg)
 
 
 async def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
@@ -140,13 +145,9 @@ async def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
         except BaseException as error:
             errors.append(error)
 
-    task = _ToItsEnd(run(), loop=asyncio.get_running_loop())
+    task = _ToItsEnd(run())
     task.add_done_callback(lambda _: ended.set())
-    belongs_here(task)
-    try:
-        await wait_to_end(ended)
-    finally:
-        has_ended(task)
+    await wait_to_end(ended)
     if errors:
         raise errors.pop()
     return values[0]
