@@ -178,6 +178,7 @@ def _check_identity(path: Path, application_id: int | None, version: str | _Unre
 
 def _read_identity(path: Path) -> tuple[int | None, str | _Unread | None]:
     """Read the header without any lock or side file, and the version as far as that is possible without a change."""
+    corrupt: sqlite3.Error | None = None
     for _ in range(_IDENTITY_LOOKS):
         if os.stat(path).st_size == 0:
             return None, None
@@ -188,10 +189,14 @@ def _read_identity(path: Path) -> tuple[int | None, str | _Unread | None]:
                 return None, None
             if primary_code(error) != sqlite3.SQLITE_CORRUPT:
                 raise store_error(error, path) from error
+            corrupt = error
         # In the middle of a checkpoint, one under way or one that a kill cut short, the file alone is no database: it
         # is one only together with its write-ahead file. Without such a file it was just finished, or is damaged.
         if _has_side_files(path):
             break
+    else:
+        assert corrupt is not None
+        raise store_error(corrupt, path) from corrupt
     try:
         return _read_identity_live(path)
     except sqlite3.Error as error:
