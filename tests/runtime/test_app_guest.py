@@ -107,7 +107,6 @@ def test_the_host_keeps_what_is_its_own(anyio_backend_name: str, hub: LocalHubUn
 @pytest.mark.anyio
 @pytest.mark.real_time
 @pytest.mark.timeout(180)
-@pytest.mark.asyncio_only("trio: a cancelled opening rarely lets a bare Cancelled out; a known defect")
 async def test_cancelled_at_random_times(anyio_backend: Backend, hub: LocalHubUnderTest, tmp_path: Path) -> None:
     """The host's task group is cancelled in many short rounds: the store is consistent, no lease is left (N-RUN-04)."""
     chance = random.Random(f"rounds {anyio_backend[0]}")
